@@ -1,0 +1,1 @@
+"""Decides when a server is idle, says why, and gives its devices back."""

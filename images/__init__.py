@@ -1,0 +1,1 @@
+"""What a user may run and find there: images, datasets, the in-server kit."""

@@ -1,0 +1,1 @@
+"""The core of Berth: who may hold a share of a GPU, who holds it, and what it cost."""

@@ -1,0 +1,98 @@
+"""Seams of the spawner: the runtime that runs servers, and the inventory that sees devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSpec:
+    """All a runtime needs to run one server; a plain value so that tests compare whole specs."""
+
+    lease_id: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str  # the user's home
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a look saw of one lease's server. `ended_at` and `exit_code` are None while it runs, and where
+    no end was recorded (then the last observation counts)."""
+
+    lease_id: str
+    running: bool
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The runtime gave no answer. Never the same as "nothing is there"."""
+
+    why: str
+
+
+#: Everything of this deployment that the runtime has, by lease id; absent means seen to be absent.
+Look = Mapping[str, Seen] | Unreachable
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """CPU seconds used so far by a server's kernels, terminals and all they started, without the server itself;
+    resident memory of the whole tree in bytes. None is unknown."""
+
+    cpu_seconds: float | None
+    memory_bytes: int | None
+
+
+class Runtime(Protocol):
+    """Runs servers. Calls block; the Hub makes them in threads. All but `start` are idempotent."""
+
+    def start(self, spec: ServerSpec) -> None:
+        """Create and start; durable before it returns. Raises `RuntimeError` with words for the log."""
+        ...
+
+    def look(self) -> Look: ...
+
+    def stop(self, lease_id: str, grace_seconds: float) -> None:
+        """Ask it to end; it is forced after the grace even if the caller dies. Returns at once."""
+        ...
+
+    def remove(self, lease_id: str) -> None:
+        """End it by force with all its descendants and forget it. Blocks until nothing is left, or raises."""
+        ...
+
+    def load(self, lease_id: str) -> Load: ...
+
+    def log_tail(self, lease_id: str, lines: int) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One device as the inventory sees it now. None is unknown, never zero. `error` says why a device
+    could not be read at all."""
+
+    uuid: str
+    position: int
+    name: str
+    memory_mib: int | None
+    memory_used_mib: int | None
+    utilisation: int | None  # percent
+    simulated: bool
+    error: str = ""
+
+
+class Inventory(Protocol):
+    """Sees the devices of this host."""
+
+    @property
+    def simulated(self) -> bool: ...
+
+    def read(self) -> tuple[GpuReading, ...] | Unreachable:
+        """All devices; one that hangs or fails is reported with its error and hides no other."""
+        ...
