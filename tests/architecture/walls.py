@@ -1,0 +1,121 @@
+"""The walls of the house as tables. Widen one only with the reason beside it."""
+
+from __future__ import annotations
+
+#: Who may import whom among our packages (itself is always allowed).
+MAY_IMPORT: dict[str, frozenset[str]] = {
+    "images": frozenset(),
+    "quota": frozenset(),
+    "spawner": frozenset({"quota", "images"}),
+    "idle_culler": frozenset({"quota"}),
+    "hub_config": frozenset({"images", "quota", "spawner", "idle_culler"}),
+}
+
+#: Pure files: no I/O, no clock, no environment, no logging; standard library and pure files of ours. The set
+#: names what else one may import.
+PURE: dict[str, frozenset[str]] = {
+    "quota/units.py": frozenset(),
+    "quota/leases.py": frozenset(),
+    "quota/errors.py": frozenset(),
+    "quota/transitions.py": frozenset(),
+    "quota/entitlement.py": frozenset(),
+    "quota/pricing.py": frozenset(),
+    "quota/metering.py": frozenset(),
+    "quota/ledger.py": frozenset(),
+    "spawner/fleet.py": frozenset(),
+    "spawner/profiles.py": frozenset(),
+    "spawner/placement.py": frozenset(),
+    "spawner/sharing.py": frozenset(),
+    "spawner/container.py": frozenset(),
+    "spawner/drift.py": frozenset(),
+    "spawner/messages.py": frozenset(),
+    "idle_culler/signals.py": frozenset(),
+    "idle_culler/decide.py": frozenset(),
+    "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
+    "hub_config/roles.py": frozenset(),
+}
+
+#: Seams: Protocols and the values they speak of.
+SEAMS = ("quota/ports.py", "spawner/ports.py", "idle_culler/ports.py")
+
+#: Modules of the standard library through which a file would touch the world; no pure file or seam imports them.
+WORLDLY = frozenset(
+    {
+        "asyncio",
+        "concurrent",
+        "ctypes",
+        "http",
+        "importlib",
+        "io",
+        "logging",
+        "multiprocessing",
+        "os",
+        "random",
+        "secrets",
+        "select",
+        "shutil",
+        "signal",
+        "socket",
+        "sqlite3",
+        "ssl",
+        "subprocess",
+        "sys",
+        "tempfile",
+        "threading",
+        "time",
+        "urllib.request",
+        "uuid",
+    }
+)
+
+#: Calls by which a pure file would touch the world without an import of its own.
+WORLDLY_CALLS = frozenset({"open", "print", "input", "exec", "eval", "__import__", "breakpoint"})
+WORLDLY_METHODS = frozenset(
+    {"now", "utcnow", "today", "read_text", "read_bytes", "write_text", "write_bytes", "unlink"}
+)
+
+#: Which files may import what does not come with Python. Patterns as of `fnmatch`; `*` crosses folders.
+THIRD_PARTY: dict[str, tuple[str, ...]] = {
+    "sqlalchemy": (
+        "quota/schema.py",
+        "quota/store.py",
+        "quota/book.py",
+        "quota/bank.py",
+        "quota/rows.py",
+        "quota/migrations/*",
+    ),
+    "alembic": ("quota/store.py", "quota/migrations/*"),
+    "pynvml": ("spawner/nvml.py",),
+    "docker": ("spawner/docker_runtime.py",),
+    "psutil": ("spawner/local_runtime.py", "hub_config/*"),
+    "pydantic": ("hub_config/settings.py",),
+    "jinja2": ("quota/web/*", "hub_config/*"),
+    "bcrypt": ("hub_config/*",),
+    "jupyterhub": (
+        "spawner/gpu_spawner.py",
+        "hub_config/*",
+        "quota/web/*",
+        "quota/api.py",
+        "quota/api/*",
+        "idle_culler/hub_api.py",
+        "idle_culler/app.py",
+        "images/lab/*",
+    ),
+    "jupyterhub_traefik_proxy": ("hub_config/proxy.py",),
+    "tornado": (
+        "spawner/gpu_spawner.py",
+        "hub_config/*",
+        "quota/web/*",
+        "quota/api.py",
+        "quota/api/*",
+        "idle_culler/hub_api.py",
+        "idle_culler/app.py",
+        "images/lab/*",
+    ),
+    "traitlets": ("spawner/gpu_spawner.py", "hub_config/*", "images/lab/*"),
+    "aiohttp": ("spawner/gpu_spawner.py", "hub_config/*", "quota/web/*", "idle_culler/hub_api.py", "images/lab/*"),
+    "jupyter_server": ("images/lab/*",),
+    "jupyter_client": ("images/lab/*",),
+    "nbformat": ("idle_culler/notebook.py",),
+    "setuptools": ("images/lab/setup.py",),
+}
