@@ -1,0 +1,187 @@
+"""The fleet: what an inventory reads becomes rows of devices, and what may be taken from them.
+
+Availability and placement use the same two functions (`room`, `whole_free`): what a page promises is what a start gets.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from quota.leases import Device, DeviceState
+from quota.units import WHOLE_GPU, show_share
+from spawner.ports import GpuReading, Unreachable
+from spawner.profiles import Profile, show_gb
+
+#: Sharing modes. A MIG device takes no new lease until it is placed by instance, so it has no room here.
+EXCLUSIVE: Final = "exclusive"
+TIME_SLICE: Final = "time-slice"
+MPS: Final = "mps"
+MIG: Final = "mig"
+
+#: Modes in which several leases may share one device.
+SHARED_MODES: Final = frozenset({TIME_SLICE, MPS})
+#: Modes in which a device may be given whole.
+WHOLE_MODES: Final = frozenset({EXCLUSIVE, TIME_SLICE, MPS})
+
+#: States that only a person (or a rule of theirs) ends; a good reading does not.
+_KEPT = frozenset({DeviceState.QUARANTINED, DeviceState.DRAINING})
+
+
+def room(device: Device, share: int) -> int:
+    """Milli-GPU that a lease of `share` may find on this device: 0 unless it fits now, else all that is free.
+
+    Whole shares need a device that nobody uses; parts need a device in a shared mode.
+    """
+    if share == WHOLE_GPU:
+        return WHOLE_GPU if whole_free(device) else 0
+    if device.mode not in SHARED_MODES or device.free < share:
+        return 0
+    return device.free
+
+
+def whole_free(device: Device) -> bool:
+    """Whether the device could be given whole now."""
+    return device.mode in WHOLE_MODES and device.free == WHOLE_GPU
+
+
+def could_carry(devices: Iterable[Device], share: int, count: int) -> bool:
+    """Whether an idle, healthy site of these devices could carry the request at all."""
+    if share < WHOLE_GPU:
+        return any(device.mode in SHARED_MODES for device in devices)
+    hosts = Counter(device.host for device in devices if device.mode in WHOLE_MODES)
+    return any(found >= count for found in hosts.values())
+
+
+def free_now(profile: Profile, devices: Sequence[Device]) -> int | None:
+    """How many more servers of this profile the devices would carry now; None for a CPU profile, which needs none."""
+    if not profile.share:
+        return None
+    if profile.share < WHOLE_GPU:
+        return sum(room(device, profile.share) // profile.share for device in devices)
+    hosts = Counter(device.host for device in devices if whole_free(device))
+    return sum(found // profile.count for found in hosts.values())
+
+
+def offered(profile: Profile, devices: Sequence[Device]) -> bool:
+    """Whether the site has the devices this profile asks for at all; a page greys it out where not."""
+    return not profile.share or could_carry(devices, profile.share, profile.count)
+
+
+def to_devices(
+    host: str,
+    readings: Sequence[GpuReading] | Unreachable,
+    previous: Sequence[Device],
+    now: datetime,
+    *,
+    mode: str = TIME_SLICE,
+    modes: Mapping[str, str] | None = None,
+) -> tuple[Device, ...]:
+    """The rows of one host after a read of its inventory at `now` (aware, UTC), in the order of position and UUID.
+
+    `previous` are the rows so far (those of other hosts are left out). `mode` is the sharing mode of devices that
+    `modes` (by UUID) does not name. A device that fails or is missing stays a row, with its state and the reason,
+    because leases may hold it; it is never read as free. Draining and quarantine outlive a good reading. `used` is
+    carried over.
+    """
+    before = {device.uuid: device for device in previous if device.host == host}
+    if isinstance(readings, Unreachable):
+        return _ordered(_troubled(device, DeviceState.SUSPECT, readings.why) for device in before.values())
+    named = {reading.uuid: reading for reading in readings if reading.uuid}
+    rows = [
+        _row(host, reading, before.get(uuid), now, (modes or {}).get(uuid, mode)) for uuid, reading in named.items()
+    ]
+    unnamed = {reading.position: reading.error for reading in readings if not reading.uuid}
+    for uuid, device in before.items():
+        if uuid not in named and not _withdrawn(device, readings):
+            why = unnamed.get(device.position) or "the driver no longer lists this device: it is lost"
+            rows.append(_troubled(device, _severity(why), why))
+    return _ordered(rows)
+
+
+def _withdrawn(device: Device, readings: Sequence[GpuReading]) -> bool:
+    """A simulated device that nobody uses simply goes when the site has real ones, or fewer simulated ones."""
+    return device.simulated and device.used == 0 and not any(reading.error for reading in readings)
+
+
+def _ordered(devices: Iterable[Device]) -> tuple[Device, ...]:
+    return tuple(sorted(devices, key=lambda device: (device.position, device.uuid)))
+
+
+def _troubled(device: Device, state: DeviceState, why: str) -> Device:
+    """What is known stays; a person's own state is not overwritten by a lesser trouble."""
+    if device.state in _KEPT and state is DeviceState.SUSPECT:
+        return device
+    return replace(device, state=state, why=why)
+
+
+def _row(host: str, reading: GpuReading, before: Device | None, now: datetime, mode: str) -> Device:
+    row = before or Device(
+        host=host,
+        uuid=reading.uuid,
+        position=reading.position,
+        name=reading.name,
+        memory_mib=reading.memory_mib,
+        mode=mode,
+        simulated=reading.simulated,
+        state=DeviceState.OK,
+    )
+    row = replace(
+        row,
+        position=reading.position,
+        name=reading.name or row.name,
+        memory_mib=row.memory_mib if reading.memory_mib is None else reading.memory_mib,
+        mode=mode,
+        simulated=reading.simulated,
+    )
+    if reading.error:
+        return _troubled(row, _severity(reading.error), reading.error)
+    if row.state in _KEPT:
+        return replace(row, seen_at=now)
+    return replace(row, state=DeviceState.OK, why="", seen_at=now)
+
+
+def _severity(error: str) -> DeviceState:
+    """A card that left the bus is lost; anything else may be passing."""
+    return DeviceState.LOST if "lost" in error.lower() else DeviceState.SUSPECT
+
+
+def describe(device: Device) -> str:
+    """A device for people: "NVIDIA A10, 24 GB", "simulated GPU 0, 24 GB", "Tesla T4, memory unknown"."""
+    memory = show_gb(device.memory_mib) if device.memory_mib is not None else "memory unknown"
+    name = device.name or "GPU"
+    if device.simulated and "simulated" not in name.lower():
+        name = f"simulated {name}"
+    return f"{name}, {memory}"
+
+
+def describe_fleet(devices: Sequence[Device]) -> str:
+    """All devices in one line: "2 x simulated GPU, 24 GB", "1 x NVIDIA A10, 24 GB (1 out of service)", "no GPU"."""
+    if not devices:
+        return "no GPU"
+    kinds = Counter(describe(device) for device in devices)
+    broken = Counter(describe(device) for device in devices if device.state is not DeviceState.OK)
+    parts = []
+    for words, number in kinds.items():
+        trouble = f" ({broken[words]} out of service)" if broken[words] else ""
+        parts.append(f"{number} x {words}{trouble}")
+    return "; ".join(parts)
+
+
+def held_words(share: int, count: int, simulated: bool) -> str:
+    """What a lease has, for people: "1/8 GPU", "2 simulated GPUs", "CPU only"."""
+    words = show_share(share, count)
+    if not simulated or not share:
+        return words
+    number, unit = words.split(" ", 1)
+    return f"{number} simulated {unit}"
+
+
+def known(value: int | None, unit: str = "") -> str:
+    """A reading for people; what nobody knows is "unknown", never 0."""
+    if value is None:
+        return "unknown"
+    return f"{value} {unit}" if unit else str(value)

@@ -1,0 +1,244 @@
+"""Profiles: what a user picks, and the one place where the options of a start are validated.
+
+Form, REST and admin starts all come through `parse_choice`: the Hub runs no `options_from_form` for a REST start.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from quota.errors import Reason, Refused
+from quota.leases import Device
+from quota.units import WHOLE_GPU, MilliGpu, show_share
+
+#: The options of a start, all of them optional strings. Later ones are added here and nowhere else.
+OPTIONS = ("profile", "image", "account")
+
+#: No name of ours is longer; a longer value is refused before it is looked at.
+MAX_VALUE = 200
+
+#: The smallest share a profile may have, milli-GPU.
+MIN_SHARE = MilliGpu(125)
+#: The share of a CPU profile.
+NO_GPU = MilliGpu(0)
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a user picks.
+
+    `share` is milli-GPU on each device and `count` the number of devices; both are 0 for a CPU profile. More than one
+    device means whole ones. `cpu` is in cores, `memory_mib` in MiB of host memory; None sets no limit. An empty
+    `images` allows every image of the catalogue.
+
+    Raises `ValueError`, in words for the file that defines profiles, when the values make no sense together.
+    """
+
+    name: str
+    title: str
+    share: MilliGpu = NO_GPU
+    count: int = 0
+    cpu: float | None = None
+    memory_mib: int | None = None
+    images: tuple[str, ...] = ()
+    description: str = ""
+    service_class: str = "on-demand"
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise ValueError(f"{self.name!r} is not a name for a profile: lower-case letters, digits, '.', '_' and '-'")
+        if not self.title.strip():
+            raise ValueError(f"profile {self.name!r} has no title")
+        self._check_share()
+        if self.cpu is not None and not 0 < self.cpu <= 4096:
+            raise ValueError(f"profile {self.name!r}: {self.cpu} is not a number of CPU cores")
+        if self.memory_mib is not None and self.memory_mib <= 0:
+            raise ValueError(f"profile {self.name!r}: {self.memory_mib} MiB is not an amount of memory")
+
+    def _check_share(self) -> None:
+        if (self.share == 0) != (self.count == 0):
+            raise ValueError(f"profile {self.name!r}: share and count are both 0 (CPU only) or both set")
+        if self.share and not MIN_SHARE <= self.share <= WHOLE_GPU:
+            raise ValueError(
+                f"profile {self.name!r}: a share is {MIN_SHARE} to {WHOLE_GPU} milli-GPU, not {self.share}"
+            )
+        if self.count < 0:
+            raise ValueError(f"profile {self.name!r}: {self.count} is not a number of GPUs")
+        if self.count > 1 and self.share != WHOLE_GPU:
+            raise ValueError(f"profile {self.name!r}: several GPUs are whole ones (share = {WHOLE_GPU})")
+
+    @property
+    def weight(self) -> MilliGpu:
+        """Milli-GPU over all devices."""
+        return MilliGpu(self.share * self.count)
+
+    @property
+    def fractional(self) -> bool:
+        """Whether it is a part of one GPU, which other servers share."""
+        return 0 < self.share < WHOLE_GPU
+
+    @property
+    def share_words(self) -> str:
+        """The share for people: "1/8 GPU", "2 GPUs", "CPU only"."""
+        return show_share(self.share, self.count)
+
+
+#: The profiles of a fresh installation; the first one is what a start without options gets.
+DEFAULT_PROFILES: tuple[Profile, ...] = (
+    Profile("cpu", "CPU only", description="No GPU: for reading, writing and preparing data."),
+    Profile("gpu-1-8", "1/8 GPU", MilliGpu(125), 1, description="An eighth of a GPU: for trying things out."),
+    Profile("gpu-1-4", "1/4 GPU", MilliGpu(250), 1, description="A quarter of a GPU: for small models."),
+    Profile("gpu-1-2", "1/2 GPU", MilliGpu(500), 1, description="Half a GPU: for middle-sized models."),
+    Profile("gpu-1", "1 GPU", WHOLE_GPU, 1, description="A whole GPU that nobody else uses meanwhile."),
+    Profile("gpu-2", "2 GPUs", WHOLE_GPU, 2, description="Two whole GPUs of one machine, for training on both."),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A valid start: what to run, in which image, and who pays."""
+
+    profile: Profile
+    image: str
+    account: str
+
+    def options(self) -> dict[str, str]:
+        """The same as user options, complete; parsing them again gives the same choice."""
+        return {"profile": self.profile.name, "image": self.image, "account": self.account}
+
+
+def parse_choice(
+    options: Mapping[str, object],
+    profiles: Sequence[Profile],
+    images: Collection[str],
+    *,
+    user: str,
+    accounts: Collection[str] = (),
+) -> Choice:
+    """The options of a start as a choice, or `Refused` with a reason; total for any value whatever.
+
+    `options` has no keys but `OPTIONS`, and strings as values; a form's one-element lists are flattened before. What
+    is not sent gets its default (also where nothing is sent at all, as when an admin starts somebody's server): the
+    first profile, its first image, the account of `user`, for whom the server starts. `accounts` are others that this
+    user may charge. Whether a profile is allowed and can be paid is the book's to say.
+
+    Raises `Refused`: OPTION_UNKNOWN (facts `option`, `known`), OPTION_INVALID (`option`, `why`), PROFILE_UNKNOWN
+    (`profile`, `known`), IMAGE_UNKNOWN (`image`, `profile`, `known`), ACCOUNT_FORBIDDEN (`account`; the same for an
+    account that does not exist, so that nobody can find out which do).
+    """
+    sent = _strings(options)
+    profile = _profile(sent.get("profile"), profiles)
+    image = _image(sent.get("image"), profile, images)
+    account = sent.get("account", user)
+    if account != user and account not in accounts:
+        raise Refused(Reason.ACCOUNT_FORBIDDEN, account=account)
+    return Choice(profile, image, account)
+
+
+def _strings(options: object) -> dict[str, str]:
+    if not isinstance(options, Mapping):
+        raise Refused(Reason.OPTION_INVALID, option="user_options", why="not a set of named options")
+    sent: dict[str, str] = {}
+    for key, value in options.items():
+        if not isinstance(key, str) or key not in OPTIONS:
+            raise Refused(Reason.OPTION_UNKNOWN, option=_shown(key), known=", ".join(OPTIONS))
+        why = _fault(value)
+        if why:
+            raise Refused(Reason.OPTION_INVALID, option=key, why=why)
+        sent[key] = str(value)
+    return sent
+
+
+def _fault(value: object) -> str:
+    if not isinstance(value, str):
+        return "not text"
+    if not value:
+        return "empty"
+    if len(value) > MAX_VALUE:
+        return f"longer than {MAX_VALUE} characters"
+    if not value.isprintable():
+        return "contains a control character"
+    return ""
+
+
+def _shown(key: object) -> str:
+    """A key of any kind and length, short enough and printable for a message."""
+    text = key if isinstance(key, str) else type(key).__name__
+    text = "".join(sign if sign.isprintable() else "?" for sign in text[:40])
+    return text or "(empty)"
+
+
+def _profile(name: str | None, profiles: Sequence[Profile]) -> Profile:
+    known = ", ".join(profile.name for profile in profiles)
+    if name is None:
+        if not profiles:
+            raise Refused(Reason.PROFILE_UNKNOWN, profile="", known="")
+        return profiles[0]
+    for profile in profiles:
+        if profile.name == name:
+            return profile
+    raise Refused(Reason.PROFILE_UNKNOWN, profile=name, known=known)
+
+
+def images_of(profile: Profile, images: Iterable[str]) -> tuple[str, ...]:
+    """The images that this profile may run, in the order a person sees them; the first is the default."""
+    names = tuple(images)
+    if not profile.images:
+        return names
+    return tuple(name for name in profile.images if name in names)
+
+
+def _image(name: str | None, profile: Profile, images: Collection[str]) -> str:
+    allowed = images_of(profile, images)
+    if name is None and allowed:
+        return allowed[0]
+    if name is None or name not in allowed:
+        raise Refused(Reason.IMAGE_UNKNOWN, image=name or "", profile=profile.name, known=", ".join(allowed))
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryRange:
+    """GPU memory that a profile means on the devices of the site: from the smallest to the largest card, MiB, all its
+    devices together. `partial` tells that some card's memory is unknown."""
+
+    low_mib: int
+    high_mib: int
+    partial: bool = False
+
+
+def share_memory(memory_mib: int | None, share: int) -> int | None:
+    """MiB of one device's memory that a share of it means, rounded down; None where the device's memory is unknown."""
+    return None if memory_mib is None else memory_mib * share // WHOLE_GPU
+
+
+def profile_memory(devices: Iterable[Device], profile: Profile) -> MemoryRange | None:
+    """The GPU memory that a profile means here; None for a CPU profile, and where no card's memory is known."""
+    if not profile.share:
+        return None
+    amounts = [share_memory(device.memory_mib, profile.share) for device in devices]
+    known = [amount * profile.count for amount in amounts if amount is not None]
+    if not known:
+        return None
+    return MemoryRange(min(known), max(known), partial=len(known) < len(amounts))
+
+
+def memory_words(memory: MemoryRange | None) -> str:
+    """For people: "about 3 GB of GPU memory", "3 to 10 GB of GPU memory, depending on the card", "" where unknown."""
+    if memory is None:
+        return ""
+    low, high = show_gb(memory.low_mib), show_gb(memory.high_mib)
+    if low == high:
+        return f"about {low} of GPU memory"
+    return f"{low.removesuffix(' GB')} to {high} of GPU memory, depending on the card"
+
+
+def show_gb(mib: int) -> str:
+    """MiB as people speak of cards: 24576 is "24 GB"; under 10 GB with one decimal place where it has one."""
+    gib = mib / 1024
+    number = f"{gib:.1f}".removesuffix(".0") if gib < 10 else f"{gib:.0f}"
+    return f"{number} GB"
