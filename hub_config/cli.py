@@ -1,0 +1,199 @@
+"""The command line: `berth up | test | passwords | status | grant | service | agent`.
+
+Exit codes: 0 good, 1 a finding or an error, 2 wrong usage (a broken `berth.toml` too).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+from hub_config.datafolder import DataFolder
+from hub_config.screen import complain, say
+from hub_config.settings import SettingsError
+from quota.errors import BerthError, NotFound
+from quota.units import parse_credits, show_credits
+
+GOOD, FINDING, USAGE = 0, 1, 2
+
+
+# ---- commands --------------------------------------------------------------------------------------------------
+
+
+def command_up(args: argparse.Namespace) -> int:
+    from hub_config.up import UpError, up
+
+    try:
+        return up(args.data, args.host, args.port)
+    except UpError as error:
+        complain(str(error))
+        return USAGE if "--host" in str(error) else FINDING
+
+
+def command_test(args: argparse.Namespace) -> int:
+    from hub_config.selftest import run
+
+    return run(deep=args.deep, extra=args.pytest)
+
+
+def command_passwords(args: argparse.Namespace) -> int:
+    data = _existing(args.data)
+    logins = data.passwords()
+    url = _url(data)
+    if args.json:
+        print(json.dumps({"url": url, **logins}))
+    else:
+        say(f"{url or 'Berth is not running'}")
+        for role, login in logins.items():
+            say(f"  {role:<11} {login['name']:<12} {login['password']}")
+    return GOOD
+
+
+def command_status(args: argparse.Namespace) -> int:
+    from hub_config.status import as_text, status
+
+    found = status(_existing(args.data))
+    print(json.dumps(found, indent=2) if args.json else as_text(found))
+    return GOOD if found["healthy"] else FINDING
+
+
+def command_grant(args: argparse.Namespace) -> int:
+    from hub_config.compose import parts
+
+    _existing(args.data)
+    amount = parse_credits(args.credits)
+    if amount <= 0:
+        raise ValueError("a grant must be more than 0 credits")
+    made = parts(args.data)
+    try:
+        if args.create:
+            made.bank.ensure_account(args.account)
+        made.bank.grant(args.account, amount, by="berth grant", note=args.note, key=args.key, expires_at=args.expires)
+        view = made.bank.account(args.account)
+    except NotFound:
+        complain(f"There is no account {args.account!r}. It is made at that user's first start; or add --create.")
+        return FINDING
+    finally:
+        made.store.close()
+    if args.json:
+        print(json.dumps({"account": args.account, "granted_micro_credits": amount, "available": view.available}))
+    else:
+        say(f"{args.account}: {show_credits(amount)} credits granted, {show_credits(view.available)} available now.")
+    return GOOD
+
+
+def command_service(args: argparse.Namespace) -> int:
+    from hub_config.services import SERVICES
+
+    return SERVICES[args.name](args.data)
+
+
+def command_agent(args: argparse.Namespace) -> int:
+    from hub_config.services import agent
+
+    return agent(args.data)
+
+
+# ---- helpers ---------------------------------------------------------------------------------------------------
+
+
+def _existing(root: Path) -> DataFolder:
+    data = DataFolder(root)
+    if not data.secrets.is_dir():
+        raise FileNotFoundError(f"{root} is no data folder of Berth. Start one with: berth up --data {root}")
+    return data
+
+
+def _url(data: DataFolder) -> str | None:
+    try:
+        url: str = json.loads(data.up_file.read_text(encoding="utf-8"))["url"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return url
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 < port < 65536:
+        raise ValueError
+    return port
+
+
+def _moment(text: str) -> datetime:
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _folder(text: str) -> Path:
+    return Path(text).expanduser().resolve()
+
+
+# ---- the parser ------------------------------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(prog="berth", description="GPU notebooks for teams, on JupyterHub.")
+    top.add_argument("--version", action="version", version=f"berth {version('berth')}")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(
+        name: str, run: Callable[[argparse.Namespace], int], text: str, *, data: bool = True, as_json: bool = False
+    ) -> argparse.ArgumentParser:
+        sub = commands.add_parser(name, help=text, description=text)
+        sub.set_defaults(run=run)
+        if data:
+            sub.add_argument("--data", type=_folder, default=_folder("berth-data"), help="data folder (./berth-data)")
+        if as_json:
+            sub.add_argument("--json", action="store_true", help="print JSON")
+        return sub
+
+    sub = command("up", command_up, "Run the platform on this machine until Ctrl-C.")
+    sub.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1)")
+    sub.add_argument("--port", type=_port, default=8000, help="port to listen on (8000)")
+    sub.add_argument("--backend", choices=["local"], default="local", help="where user servers run (local)")
+
+    sub = command("test", command_test, "Run the whole test suite.", data=False)
+    sub.add_argument("--deep", action="store_true", help="the long form: more seeds and schedules")
+    sub.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
+
+    command("passwords", command_passwords, "Show the address and the log-ins of the trial.", as_json=True)
+    command("status", command_status, "Show processes, devices and leases.", as_json=True)
+
+    sub = command("grant", command_grant, "Give credits to an account.", as_json=True)
+    sub.add_argument("account", help="user name")
+    sub.add_argument("credits", help="how many, for example 25 or 12.5")
+    sub.add_argument("--note", default="", help="why, for the ledger")
+    sub.add_argument("--expires", type=_moment, help="when what is left expires, for example 2027-01-01 (never)")
+    sub.add_argument("--key", help="a name for this grant; the same key is granted once only")
+    sub.add_argument("--create", action="store_true", help="make the account if it is not there yet")
+
+    sub = command("service", command_service, "Run one service of the hub (the hub starts it itself).", data=False)
+    sub.add_argument("name", choices=["berth", "idle-culler"])
+    sub.add_argument("--data", type=_folder, default=None, help="data folder (the environment's BERTH_DATA)")
+
+    command("agent", command_agent, "Run the agent of this GPU host.")
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parser().parse_args(argv)
+    try:
+        code: int = args.run(args)
+    except (SettingsError, FileNotFoundError, ValueError) as error:
+        complain(str(error))
+        return USAGE
+    except BerthError as error:
+        complain(str(error))
+        return FINDING
+    except KeyboardInterrupt:
+        return 130
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""The composition root: builds each process's parts from the settings and hands packages what they need of each other.
+
+Nothing below this package reads a setting, and nothing but this file knows which inventory, runtime or placement is
+in use.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from hub_config.datafolder import DataFolder
+from hub_config.settings import ProfileTable, Settings
+from images.catalog import LOCAL_IMAGES
+from quota.bank import Bank, Defaults
+from quota.book import Book
+from quota.clock import SystemClock
+from quota.leases import Device, Lease
+from quota.pricing import hourly
+from quota.rows import Rows
+from quota.store import Store
+from quota.units import MilliGpu
+from spawner.fleet import free_now
+from spawner.local_runtime import LocalRuntime
+from spawner.placement import best_fit
+from spawner.ports import Inventory
+from spawner.profiles import DEFAULT_PROFILES, Profile
+from spawner.simulated import SimulatedInventory
+
+log = logging.getLogger("berth.compose")
+
+BEAT_SECONDS = 5
+
+ISOLATION_WORDS = (
+    "This is a trial on one machine: every notebook runs as the same system user, so nothing isolates users "
+    "from each other, and a share of a GPU is kept by agreement only."
+)
+
+
+# ---- settings to values ----------------------------------------------------------------------------------------
+
+
+def profiles_of(settings: Settings) -> tuple[Profile, ...]:
+    """The profiles of `berth.toml`, or the default menu."""
+    if not settings.profiles:
+        return tuple(DEFAULT_PROFILES)
+    return tuple(_profile(table) for table in settings.profiles)
+
+
+def _profile(table: ProfileTable) -> Profile:
+    count, share = divmod(table.share, 1000) if table.share >= 1000 else (int(table.share > 0), table.share)
+    return Profile(
+        name=table.name,
+        title=table.title or table.name,
+        share=MilliGpu(1000 if table.share >= 1000 else share),
+        count=count,
+        cpu=table.cpu,
+        memory_mib=table.memory_mib,
+        images=tuple(LOCAL_IMAGES),
+        description=table.description,
+    )
+
+
+def defaults_of(settings: Settings) -> Defaults:
+    """What a new book is filled with."""
+    first = settings.first_start
+    return Defaults(
+        monthly_grant=first.monthly_credits,
+        zone=settings.site.time_zone,
+        max_servers=first.max_servers,
+        max_gpu_milli=first.max_gpus,
+        gpu_hour=first.credits_per_gpu_hour,
+        cpu_hour=first.credits_per_cpu_hour,
+    )
+
+
+def inventory_of(settings: Settings, data: DataFolder) -> Inventory | None:
+    """The devices of this machine: real ones where an NVIDIA driver answers, else simulated ones if wanted."""
+    source = settings.gpus.source
+    if source in ("auto", "nvml"):
+        from spawner.nvml import NvmlInventory  # pynvml is only touched where it is wanted
+
+        found = NvmlInventory.detect()
+        if found is not None or source == "nvml":
+            return found
+    if source == "none":
+        return None
+    return SimulatedInventory(settings.gpus.simulated, seed=data.secret("deployment", 8))
+
+
+# ---- parts of each process -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What every process of Berth shares. Made lazily: `berth status` needs no runtime, the culler no inventory."""
+
+    data: DataFolder
+    settings: Settings
+    host: str = "localhost"
+
+    @cached_property
+    def clock(self) -> SystemClock:
+        return SystemClock()
+
+    @cached_property
+    def store(self) -> Store:
+        return Store(self.data.book_url)
+
+    @cached_property
+    def bank(self) -> Bank:
+        return Bank(self.store, self.clock, defaults_of(self.settings))
+
+    @cached_property
+    def book(self) -> Book:
+        return Book(self.store, self.clock, self.bank)
+
+    @cached_property
+    def rows(self) -> Rows:
+        return Rows(self.store, self.clock)
+
+    @cached_property
+    def runtime(self) -> LocalRuntime:
+        return LocalRuntime(self.data.runs, self.data.secret("deployment", 8), logs=self.data.logs / "servers")
+
+    @cached_property
+    def profiles(self) -> tuple[Profile, ...]:
+        return profiles_of(self.settings)
+
+
+def parts(root: Path, settings: Settings | None = None) -> Parts:
+    """The parts of the deployment in one data folder. Raises `SettingsError`."""
+    data = DataFolder(root)
+    return Parts(data, settings or data.settings(), socket.gethostname())
+
+
+def keep_beating(rows: Rows, boot: str, role: str, host: str) -> Callable[[], None]:
+    """Refresh this process's heartbeat row from a thread until the returned function is called."""
+    stopped = threading.Event()
+
+    def beat() -> None:
+        while not stopped.wait(BEAT_SECONDS):
+            try:
+                rows.beat(boot, role, host)
+            except Exception:
+                log.exception("The heartbeat of %s could not be written", role)
+
+    rows.beat(boot, role, host)
+    threading.Thread(target=beat, name=f"beat-{role}", daemon=True).start()
+    return stopped.set
+
+
+def new_boot(role: str) -> str:
+    """A random id for one life of one process."""
+    return f"{role}-{secrets.token_hex(8)}"
+
+
+def spawner_wiring(made: Parts, boot: str) -> Any:
+    """What the Hub's spawner needs."""
+    from spawner.gpu_spawner import Wiring  # imports the Hub, which the other processes need not
+
+    return Wiring(
+        book=made.book,
+        bank=made.bank,
+        rows=made.rows,
+        runtime=made.runtime,
+        clock=made.clock,
+        boot=boot,
+        host=made.host,
+        profiles=made.profiles,
+        images={name: image.title for name, image in LOCAL_IMAGES.items()},
+        place=best_fit,
+        homes=made.data.homes,
+        backend_words=ISOLATION_WORDS,
+        start_timeout_s=made.settings.hub.start_timeout.total_seconds(),
+    )
+
+
+def profile_views(made: Parts) -> list[Any]:
+    """Each profile as pages and REST show it: price now, and how many could start now."""
+    from quota.web.app import ProfileView
+
+    devices: Sequence[Device] = made.rows.devices()
+    price = made.bank.price()
+    return [
+        ProfileView(
+            name=profile.name,
+            title=profile.title,
+            share_milli=profile.share,
+            count=profile.count,
+            free_now=free_now(profile, devices),
+            price_per_hour_micro=hourly(price, MilliGpu(profile.share * profile.count)),
+            images=profile.images,
+            simulated=bool(profile.count) and any(device.simulated for device in devices),
+            description=profile.description,
+        )
+        for profile in made.profiles
+    ]
+
+
+def idle_policy(made: Parts) -> Callable[[Lease], Any]:
+    """The idle rule of a lease: by whether it holds a GPU."""
+    from idle_culler.decide import Policy
+
+    idle = made.settings.idle
+
+    def seconds(value: Any) -> float | None:
+        return None if value is None else value.total_seconds()
+
+    policy = Policy(
+        idle_gpu=seconds(idle.with_gpu), idle_cpu=seconds(idle.without_gpu), notice=idle.notice.total_seconds()
+    )
+    return lambda lease: policy

@@ -1,0 +1,109 @@
+"""The data folder: where everything of one deployment lives, and the secrets in it (files 0600, folders 0700)."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub_config.settings import COMMENTED, Settings, SettingsError, parse
+
+
+@dataclass(frozen=True, slots=True)
+class DataFolder:
+    """Paths below one data folder. Two deployments on a machine differ in nothing but this path and their port."""
+
+    root: Path
+
+    @property
+    def settings_file(self) -> Path:
+        return self.root / "berth.toml"
+
+    @property
+    def book_url(self) -> str:
+        return f"sqlite:///{self.root / 'book.sqlite'}"
+
+    @property
+    def hub(self) -> Path:
+        return self.root / "hub"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    @property
+    def homes(self) -> Path:
+        return self.root / "homes"
+
+    @property
+    def logs(self) -> Path:
+        return self.root / "logs"
+
+    @property
+    def secrets(self) -> Path:
+        return self.root / "secrets"
+
+    @property
+    def pids(self) -> Path:
+        return self.root / "pids"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root / "up.lock"
+
+    @property
+    def up_file(self) -> Path:
+        """What the running `berth up` wrote about itself: pid, url, backend."""
+        return self.root / "up.json"
+
+    def make(self) -> None:
+        """Create what is missing; private, since everything below may hold what users wrote."""
+        for folder in (self.root, self.hub, self.runs, self.homes, self.logs, self.secrets, self.pids):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.settings_file.exists():
+            self.settings_file.write_text(COMMENTED, encoding="utf-8")
+
+    def settings(self) -> Settings:
+        """The settings of `berth.toml`. Raises `SettingsError`, one line."""
+        try:
+            text = self.settings_file.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Settings()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingsError(f"{self.settings_file}: cannot be read: {error}") from None
+        return parse(text, str(self.settings_file))
+
+    def secret(self, name: str, nbytes: int = 32) -> str:
+        """A random hex secret, made once and kept."""
+        path = self.secrets / name
+        if not path.exists():
+            write_private(path, secrets.token_hex(nbytes) + "\n")
+        return path.read_text(encoding="ascii").strip()
+
+    def passwords(self) -> dict[str, dict[str, str]]:
+        """Log-ins of the trial: {"admin": {"name", "password"}, "researcher": {…}}, made once and kept in a 0600 file.
+
+        The Hub's shared-password authenticator wants 32 characters for admins and 8 for users.
+        """
+        path = self.secrets / "passwords.json"
+        if not path.exists():
+            logins = {
+                "admin": {"name": "admin", "password": secrets.token_urlsafe(27)},
+                "researcher": {"name": "researcher", "password": secrets.token_urlsafe(12)},
+            }
+            write_private(path, json.dumps(logins, indent=2) + "\n")
+        found: dict[str, dict[str, str]] = json.loads(path.read_text(encoding="utf-8"))
+        return found
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write whole or not at all, readable by nobody else from the first byte on."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

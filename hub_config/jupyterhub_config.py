@@ -1,0 +1,123 @@
+"""JupyterHub's configuration file: reads the data folder named by BERTH_DATA and applies it.
+
+Small functions turn values into traitlets; an `extra_config` file of `berth.toml` is read last and may override any.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hub_config import auth, compose, proxy, roles
+from hub_config.compose import Parts
+from hub_config.ports import Ports
+from quota.web.home import home_view
+from spawner.gpu_spawner import LocalGpuSpawner
+
+HERE = Path(__file__).parent
+
+
+def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
+    """Everything Berth asks of JupyterHub."""
+    configure_hub(c, made, ports, host)
+    configure_proxy(c, made, ports)
+    configure_authenticator(c, made)
+    configure_spawner(c, made, boot)
+    configure_services(c, made, ports)
+    configure_pages(c, made)
+
+
+def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
+    hub = made.data.hub
+    c.JupyterHub.bind_url = f"http://{host}:{ports.public}"
+    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{ports.hub}"
+    c.JupyterHub.db_url = f"sqlite:///{hub / 'jupyterhub.sqlite'}"
+    c.JupyterHub.upgrade_db = True
+    c.JupyterHub.cookie_secret_file = str(made.data.secrets / "jupyterhub_cookie_secret")
+    c.JupyterHub.cleanup_servers = False  # a restarted hub finds its users' servers running
+    c.JupyterHub.allow_named_servers = True
+    c.JupyterHub.named_server_limit_per_user = made.settings.hub.named_servers
+    c.JupyterHub.custom_scopes = roles.CUSTOM_SCOPES
+    c.JupyterHub.extra_user_scopes = roles.USER_SCOPES
+    c.JupyterHub.load_roles = roles.ROLES
+
+
+def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
+    hub = made.data.hub
+    c.JupyterHub.proxy_class = proxy.BerthProxy
+    c.BerthProxy.traefik_api_url = f"http://127.0.0.1:{ports.proxy_api}"
+    c.BerthProxy.traefik_api_username = "berth"
+    c.BerthProxy.traefik_api_password = made.data.secret("proxy")
+    c.BerthProxy.static_config_file = str(hub / "traefik.toml")
+    c.BerthProxy.dynamic_config_file = str(hub / "rules.toml")
+    c.BerthProxy.traefik_log_level = "WARN"
+    c.BerthProxy.pid_file = str(made.data.pids / "proxy.pid")
+    # Whole uploads must fit into it; traefik's own 60 s cuts a slow one off.
+    c.BerthProxy.extra_static_config = {
+        "entryPoints": {"http": {"transport": {"respondingTimeouts": {"readTimeout": "3600s"}}}},
+        "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
+    }
+
+
+def configure_authenticator(c: Any, made: Parts) -> None:
+    logins = made.data.passwords()
+    c.JupyterHub.authenticator_class = auth.LocalAuthenticator
+    c.LocalAuthenticator.admin_users = {logins["admin"]["name"]}
+    c.LocalAuthenticator.admin_password = logins["admin"]["password"]
+    c.LocalAuthenticator.user_password = logins["researcher"]["password"]
+    c.LocalAuthenticator.allowed_users = {logins["researcher"]["name"]}
+    c.LocalAuthenticator.allow_existing_users = True  # whom an admin adds may log in
+
+
+def configure_spawner(c: Any, made: Parts, boot: str) -> None:
+    wiring = compose.spawner_wiring(made, boot)
+    c.JupyterHub.spawner_class = LocalGpuSpawner
+    c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply
+    c.Spawner.start_timeout = int(made.settings.hub.start_timeout.total_seconds()) + 30  # ours comes first, with words
+    c.Spawner.http_timeout = 30
+    c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", *roles.SERVER_SCOPES]
+
+
+def configure_services(c: Any, made: Parts, ports: Ports) -> None:
+    command = [sys.executable, "-m", "hub_config", "service"]
+    environment = {"BERTH_DATA": str(made.data.root), "PATH": os.environ.get("PATH", "")}
+    c.JupyterHub.services = [
+        {
+            "name": "berth",
+            "url": f"http://127.0.0.1:{ports.berth}",
+            "command": [*command, "berth"],
+            "environment": environment,
+            "oauth_no_confirm": True,  # part of the platform, not somebody's application
+            "display": False,  # the navigation bar has its pages
+        },
+        {"name": "idle-culler", "command": [*command, "idle-culler"], "environment": environment},
+    ]
+
+
+def configure_pages(c: Any, made: Parts) -> None:
+    async def berth_home(user: Any) -> Any:
+        return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, made.clock.now())
+
+    c.JupyterHub.template_paths = [str(HERE / "templates")]
+    c.JupyterHub.template_vars = {"berth_home": berth_home, "berth_site": made.settings.site.name}
+
+
+def load_extra(made: Parts, load_subconfig: Any) -> None:
+    """The site's own Python file, relative to `berth.toml`."""
+    if made.settings.hub.extra_config:
+        load_subconfig(str(made.data.root / made.settings.hub.extra_config))
+
+
+def run(c: Any, load_subconfig: Any) -> None:
+    made = compose.parts(Path(os.environ["BERTH_DATA"]))
+    boot = compose.new_boot("hub")
+    compose.keep_beating(made.rows, boot, "hub", made.host)
+    configure(c, made, Ports.load(made.data), os.environ.get("BERTH_HOST", "127.0.0.1"), boot)
+    load_extra(made, load_subconfig)
+
+
+if "get_config" in globals():  # JupyterHub executes this file with these two names in it
+    run(get_config(), load_subconfig)  # noqa: F821

@@ -1,0 +1,87 @@
+"""Traefik from PyPI, supervised: restarted when it dies, dead when the hub is, quick to learn a route."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from subprocess import Popen
+from typing import Any
+from urllib.parse import unquote
+
+import bcrypt
+from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
+from tornado.ioloop import PeriodicCallback
+from traitlets import Integer, Unicode, default
+
+from hub_config.processes import die_with_parent_hard
+
+#: Characters that end a quoted string in a traefik rule, or have no place in a path.
+_UNSAFE = frozenset("`\"'\\") | {chr(code) for code in range(32)}
+
+
+class BerthProxy(TraefikFileProviderProxy):
+    """The file-provider proxy with what a platform needs of it.
+
+    The parent never restarts a dead traefik, leaves it behind when the hub is killed, hashes its password at a cost
+    of 0.3 s a request, and pastes names into rules unquoted.
+    """
+
+    check_seconds = Integer(1, config=True, help="How often to look whether traefik is alive, in seconds.")
+    pid_file = Unicode("", config=True, help="Where to write traefik's pid; empty for nowhere.")
+
+    _watch: PeriodicCallback | None = None
+
+    @default("traefik_api_hashed_password")
+    def _cheap_hash(self) -> str:
+        # The password is 256 random bits on a loopback port: bcrypt's cost protects nothing and is paid per request.
+        return bcrypt.hashpw(self.traefik_api_password.encode(), bcrypt.gensalt(4)).decode()
+
+    def _start_traefik(self) -> None:
+        environment = {**os.environ, **self.traefik_env}
+        self.traefik_process = Popen(
+            ["traefik", "--configfile", os.path.abspath(self.static_config_file)],
+            env=environment,
+            preexec_fn=die_with_parent_hard,
+        )
+        if self.pid_file:
+            Path(self.pid_file).write_text(f"{self.traefik_process.pid}\n", encoding="ascii")
+
+    async def start(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.dynamic_config_file)  # an earlier life's rules carry its API password and lock us out
+        await super().start()
+        self._watch = PeriodicCallback(self._restart_if_dead, self.check_seconds * 500)
+        self._watch.start()
+
+    async def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        await super().stop()
+
+    def _restart_if_dead(self) -> None:
+        code = self.traefik_process.poll()
+        if code is None:
+            return
+        self.log.warning("The proxy ended with code %s; starting it again", code)
+        self._start_traefik()  # static and dynamic configuration are on disk: all routes come back with it
+
+    async def add_route(self, routespec: str, target: str, data: Any) -> None:
+        bad = sorted(_UNSAFE & set(unquote(routespec)))
+        if bad:
+            raise ValueError(f"The route {routespec!r} holds a character that a proxy rule cannot: {bad[0]!r}")
+        await super().add_route(routespec, target, data)
+
+    async def _wait_for_route(self, routespec: str) -> None:
+        """Ask often at first: traefik reads a changed file within milliseconds, the parent's first nap is 200."""
+        pause = 0.01
+        for _ in range(60):
+            if await self._check_for_traefik_service(routespec, "service") and await self._check_for_traefik_service(
+                routespec, "router"
+            ):
+                return
+            await asyncio.sleep(pause)
+            pause = min(0.1, pause * 1.5)
+        await super()._wait_for_route(routespec)

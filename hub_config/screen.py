@@ -1,0 +1,55 @@
+"""What `berth up` tells a person, on one screen."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+
+from hub_config.compose import ISOLATION_WORDS, Parts
+from quota.leases import Device
+
+
+def say(text: str) -> None:
+    """One line for the terminal, at once even through a pipe."""
+    print(text, flush=True)
+
+
+def devices_words(devices: list[Device]) -> list[str]:
+    """One line for each device; simulated ones say so."""
+    if not devices:
+        return ["none: only CPU profiles can start"]
+    return [
+        f"{device.name}{'' if 'simulated' in device.name.lower() or not device.simulated else ' (simulated)'}"
+        f"{f', {device.memory_mib // 1024} GB' if device.memory_mib else ', memory unknown'}  {device.uuid}"
+        for device in devices
+    ]
+
+
+def welcome(made: Parts, url: str) -> str:
+    """The address, the log-ins, the devices, what is isolated, where things are, how to stop."""
+    logins = made.data.passwords()
+    devices = made.rows.devices()
+    simulated = any(device.simulated for device in devices)
+    head = "GPUs (simulated: they hold no hardware)" if simulated else "GPUs"
+    lines = ["", f"  Berth is up:  {url}", "", "  Log in as"]
+    lines += [
+        f"    {login['name']:<11} {login['password']}   {'(admin)' if role == 'admin' else ''}".rstrip()
+        for role, login in logins.items()
+    ]
+    lines += ["    (again with `berth passwords`; the file is readable by you alone)", "", f"  {head}"]
+    lines += [f"    {words}" for words in devices_words(devices)]
+    lines += ["", "  Backend: local", *(f"    {part}" for part in textwrap.wrap(ISOLATION_WORDS, 96)), ""]
+    lines += [
+        f"  Data      {made.data.root}",
+        f"  Settings  {made.data.settings_file}",
+        f"  Logs      {made.data.logs}",
+        "",
+        "  Stop with Ctrl-C: user servers end too, nothing is lost.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def complain(text: str) -> None:
+    """An error for the terminal."""
+    print(f"berth: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,258 @@
+"""`berth.toml` in frozen settings, with exact errors: file, key, remedy.
+
+`berth.toml` owns structure: backend, devices, profiles, idle rules, how the Hub is run. Grants, limits and prices are
+owned by the book and changed on the admin page; `[first_start]` only fills a new book.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from datetime import timedelta
+from fractions import Fraction
+from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
+
+
+class SettingsError(Exception):
+    """One line for a person: which file, which key, what to do."""
+
+
+# ---- small types -----------------------------------------------------------------------------------------------
+
+_UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
+_DURATION = re.compile(r"(\d+)\s*([a-z]+)")
+
+
+def _duration(value: Any) -> Any:
+    if value == "off":
+        return None
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
+        raise ValueError(f'{value!r} is not a duration; write one such as "30 min", "2 h" or "90 s"')
+    seconds = int(match[1]) * _UNITS[match[2]]
+    if seconds > 366 * 86400:
+        raise ValueError(f"{value!r} is longer than a year")
+    return timedelta(seconds=seconds)
+
+
+def _duration_never_off(value: Any) -> Any:
+    if value == "off":
+        raise ValueError('"off" is not possible here; write a duration such as "5 min"')
+    return _duration(value)
+
+
+def _zone(value: str) -> str:
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise ValueError(f'{value!r} is not a time zone; write one such as "Europe/Berlin" or "UTC"') from None
+    return value
+
+
+def _credits(value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(f"{value!r} is not a number of credits, such as 100 or 0.5")
+    amount = parse_credits(str(value))
+    if amount < 0:
+        raise ValueError(f"{value!r} is below zero")
+    return amount
+
+
+def _share(value: Any) -> Any:
+    """Milli-GPU in all. Fractions of a device are cut down to whole milli-GPU, so that three thirds fit."""
+    remedy = f'{value!r} is not a share of a GPU; write 0 (CPU only), a fraction such as "1/4", or a whole number'
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        raise ValueError(remedy)
+    try:
+        share = Fraction(str(value))
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(remedy) from None
+    milli = share * WHOLE_GPU
+    if share < 0 or share > 64 or (share != 0 and milli < 1) or (share > 1 and share.denominator != 1):
+        raise ValueError(remedy)
+    return int(milli)
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration_never_off)]
+DurationOrOff = Annotated[timedelta | None, BeforeValidator(_duration)]
+Zone = Annotated[str, AfterValidator(_zone)]
+Credits = Annotated[MicroCredits, BeforeValidator(_credits)]
+Share = Annotated[MilliGpu, BeforeValidator(_share)]
+
+
+class _Table(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+# ---- the tables of berth.toml ----------------------------------------------------------------------------------
+
+
+class Site(_Table):
+    name: str = Field("Berth", min_length=1, max_length=60)
+    time_zone: Zone = "UTC"
+
+
+class Backend(_Table):
+    kind: Literal["local"] = "local"
+
+
+class Gpus(_Table):
+    source: Literal["auto", "nvml", "simulated", "none"] = "auto"
+    simulated: int = Field(2, ge=0, le=64)
+    mode: Literal["time-slice", "exclusive"] = "time-slice"
+
+
+class HubTable(_Table):
+    start_timeout: Duration = timedelta(minutes=2)
+    named_servers: int = Field(2, ge=0, le=100)
+    extra_config: str = ""
+
+
+class Idle(_Table):
+    with_gpu: DurationOrOff = timedelta(minutes=30)
+    without_gpu: DurationOrOff = timedelta(hours=2)
+    notice: Duration = timedelta(minutes=5)
+    check_every: Duration = timedelta(seconds=30)
+
+
+class FirstStart(_Table):
+    monthly_credits: Credits = MicroCredits(100_000_000)
+    credits_per_gpu_hour: Credits = MicroCredits(1_000_000)
+    credits_per_cpu_hour: Credits = MicroCredits(0)
+    max_servers: int = Field(3, ge=0, le=10_000)
+    max_gpus: Share = MilliGpu(2000)
+
+
+class ProfileTable(_Table):
+    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
+    title: str = Field("", max_length=80)
+    share: Share
+    cpu: float | None = Field(None, gt=0, le=1024)
+    memory_mib: int | None = Field(None, ge=64)
+    description: str = Field("", max_length=400)
+
+
+class Settings(_Table):
+    site: Site = Site()
+    backend: Backend = Backend()
+    gpus: Gpus = Gpus()
+    hub: HubTable = HubTable()
+    idle: Idle = Idle()
+    first_start: FirstStart = FirstStart()
+    profiles: tuple[ProfileTable, ...] = ()
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Settings:
+        names = [profile.name for profile in self.profiles]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"profiles: the name {twice[0]!r} is used twice; give each profile its own name")
+        return self
+
+
+# ---- reading ---------------------------------------------------------------------------------------------------
+
+
+def parse(text: str, path: str = "berth.toml") -> Settings:
+    """Settings from the text of a `berth.toml`. Raises `SettingsError`, one line: file, key, remedy."""
+    try:
+        tables = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    if isinstance(tables.get("profiles"), list):
+        tables["profiles"] = tuple(tables["profiles"])
+    try:
+        return Settings.model_validate(tables)
+    except ValidationError as error:
+        raise SettingsError(f"{path}: {_first_problem(error)}") from None
+
+
+#: What pydantic calls a type, in the words of somebody who edits a TOML file.
+_WANTED = {
+    "int_type": "write a whole number, without quotes",
+    "float_type": "write a number, without quotes",
+    "string_type": "write text in quotes",
+    "bool_type": "write true or false",
+    "tuple_type": "write each profile under a [[profiles]] line of its own",
+    "model_type": "write a table, that is a [section] line",
+    "model_attributes_type": "write a table, that is a [section] line",
+}
+
+
+def _first_problem(error: ValidationError) -> str:
+    problem = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")  # a typo explains the rest
+    key = _key(problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        return f"unknown key {key!r}; {_remedy_for_unknown(problem['loc'])}"
+    if problem["type"] == "missing":
+        return f"{key}: this key is needed"
+    words = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] != "value_error":
+        words = f"{problem['input']!r} does not do: {_WANTED.get(problem['type'], words[0].lower() + words[1:])}"
+    return f"{key}: {words}" if key else words
+
+
+def _key(loc: tuple[int | str, ...]) -> str:
+    return "".join(f"[{part + 1}]" if isinstance(part, int) else f".{part}" for part in loc).lstrip(".")
+
+
+def _remedy_for_unknown(loc: tuple[int | str, ...]) -> str:
+    table: Any = Settings
+    for part in loc[:-1]:
+        if isinstance(part, str):
+            annotation = table.model_fields[part].annotation
+            table = ProfileTable if part == "profiles" else annotation
+    known = sorted(table.model_fields)
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
+    return f"did you mean {close[0]!r}?" if close else f"remove it, or use one of: {', '.join(known)}"
+
+
+#: Written into a new data folder. Every line is a comment: what is not set has the default shown.
+COMMENTED = """\
+# Berth's settings. Everything here has a default, shown behind the '#'. Remove a '#' to change a line,
+# then start Berth again. Grants, limits and prices are not set here: an admin changes them in the browser.
+
+[site]
+# name = "Berth"
+# time_zone = "UTC"          # for calendar months on bills, e.g. "Europe/Berlin", "America/New_York"
+
+[backend]
+# kind = "local"             # servers are processes of this machine: a trial, no isolation between users
+
+[gpus]
+# source = "auto"            # auto: real GPUs when there is an NVIDIA driver, simulated ones otherwise
+                             # nvml: real ones or none; simulated; none
+# simulated = 2              # how many to simulate
+# mode = "time-slice"        # time-slice: shares of a GPU, by agreement only; exclusive: whole GPUs only
+
+[hub]
+# start_timeout = "2 min"
+# named_servers = 2          # besides the default server, per user
+# extra_config = ""          # a Python file with JupyterHub configuration (c.…), read after Berth's own
+
+[idle]
+# with_gpu = "30 min"        # an idle server with a GPU is stopped after this time; "off" never stops it
+# without_gpu = "2 h"
+# notice = "5 min"           # shown to its user before it is stopped
+# check_every = "30 s"
+
+[first_start]                # fills a new book once; afterwards these belong to the admin page
+# monthly_credits = 100      # each user's grant for a calendar month
+# credits_per_gpu_hour = 1
+# credits_per_cpu_hour = 0
+# max_servers = 3            # at once, per user
+# max_gpus = 2               # at once, per user
+
+# Profiles: what a user may pick. Without any, Berth offers cpu, gpu-1-8, gpu-1-4, gpu-1-2, gpu-1 and gpu-2.
+# [[profiles]]
+# name = "gpu-1-4"
+# title = "A quarter of a GPU"
+# share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
+# description = "For notebooks and small models"
+"""

@@ -1,0 +1,314 @@
+"""`berth up`: one machine's whole platform in the foreground. Starts, tells what it started, supervises, ends all."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+from hub_config import screen
+from hub_config.compose import Parts, parts
+from hub_config.datafolder import DataFolder, write_private
+from hub_config.ports import Ports
+from hub_config.processes import alive, die_with_parent, port_taken, read_pid
+from quota.leases import StopReason
+
+LOOPBACK = {"127.0.0.1", "localhost", "::1"}
+START_SECONDS = 90  # a first start on a slow disk creates two databases
+STOP_GRACE_SECONDS = 10
+STOP_SECONDS = 40
+GIVE_UP_AFTER = 4  # ends in a row before the first answer
+
+
+class UpError(Exception):
+    """One line for a person: what is wrong and what to do."""
+
+
+# ---- one supervised process ------------------------------------------------------------------------------------
+
+
+@dataclass
+class Child:
+    """A process that is started again when it ends, with a growing pause while it keeps ending at once."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    folder: Path
+    log: Path
+    pid_file: Path
+    process: subprocess.Popen[bytes] | None = None
+    restarts: int = 0
+    quick_ends: int = 0
+    started: float = 0.0
+    not_before: float = 0.0
+
+    def start(self) -> None:
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv,
+                env=self.env,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,  # Ctrl-C reaches `berth up` alone, which ends all in order
+                preexec_fn=die_with_parent,
+            )
+        self.started = time.monotonic()
+        self.pid_file.write_text(f"{self.process.pid}\n", encoding="ascii")
+
+    def ended(self) -> bool:
+        """Whether it has just been found dead; then it is due again after a pause."""
+        if self.process is None or self.process.poll() is None:
+            return False
+        lived = time.monotonic() - self.started
+        self.quick_ends = self.quick_ends + 1 if lived < 20 else 1
+        self.not_before = time.monotonic() + min(15.0, 0.2 * 2 ** (self.quick_ends - 1))
+        self.code, self.process = self.process.returncode, None
+        return True
+
+    code: int | None = field(default=None)
+
+    def due(self) -> bool:
+        return self.process is None and time.monotonic() >= self.not_before
+
+    def stop(self, seconds: float) -> None:
+        if self.process is None:
+            return
+        self.process.terminate()
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+
+def children(data: DataFolder, host: str) -> tuple[Child, Child]:
+    """The hub (with its proxy and services) and the agent."""
+    env = dict(os.environ)
+    env["BERTH_DATA"], env["BERTH_HOST"] = str(data.root), host
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env.get('PATH', os.defpath)}"  # traefik, alembic
+    config = str(Path(__file__).with_name("jupyterhub_config.py"))
+
+    def child(name: str, *argv: str) -> Child:
+        log, pid = data.logs / f"{name}.log", data.pids / f"{name}.pid"
+        return Child(name, (sys.executable, "-m", *argv), env, data.hub, log, pid)
+
+    return (
+        child("hub", "jupyterhub", "--config", config),
+        child("agent", "hub_config", "agent", "--data", str(data.root)),
+    )
+
+
+# ---- before the start ------------------------------------------------------------------------------------------
+
+
+def check_host(host: str) -> None:
+    if host not in LOOPBACK:
+        raise UpError(
+            f"--host {host}: the local backend runs every notebook as this system user, so it only listens on "
+            "loopback. Use --host 127.0.0.1; others reach it through an SSH tunnel of people you trust."
+        )
+
+
+@contextmanager
+def only_one(data: DataFolder) -> Iterator[None]:
+    """Hold the folder's lock. Raises `UpError` while another `berth up` lives."""
+    with data.lock_file.open("a+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            pid, url = _running(data)
+            raise UpError(
+                f"Berth is up already for {data.root}{pid}{url}. End that one first (Ctrl-C there), "
+                "or give this one its own --data and --port."
+            ) from None
+        yield
+
+
+def _running(data: DataFolder) -> tuple[str, str]:
+    try:
+        info = json.loads(data.up_file.read_text(encoding="utf-8"))
+        return f" (pid {info['pid']})", f" at {info['url']}"
+    except (OSError, ValueError, KeyError):
+        return "", ""
+
+
+def clear_leftovers(data: DataFolder) -> None:
+    """Wait for, then end, the hub and agent of a `berth up` that was killed: they hold our ports and our book."""
+    deadline = time.monotonic() + 10
+    for name in ("hub", "agent", "proxy", "berth", "idle-culler"):
+        pid = read_pid(data.pids, name)
+        if pid is None or not _ours(pid, data):
+            continue
+        screen.say(f"Waiting for the {name} of the last run (pid {pid}) to end …")
+        while alive(pid) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if alive(pid):
+            os.kill(pid, signal.SIGKILL)
+    for name in ("hub", "agent", "proxy", "berth", "idle-culler"):
+        (data.pids / f"{name}.pid").unlink(missing_ok=True)
+
+
+def _ours(pid: int, data: DataFolder) -> bool:
+    """A pid may have been given to a stranger since: ours carry the data folder in their environment."""
+    try:
+        return f"BERTH_DATA={data.root}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+# ---- the platform ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Platform:
+    made: Parts
+    url: str
+    hub: Child
+    agent: Child
+    stop_wanted: threading.Event
+
+    def start(self) -> None:
+        """Start both and wait for the first answer. Raises `UpError` with the end of the log."""
+        self.agent.start()
+        self.hub.start()
+        deadline = time.monotonic() + START_SECONDS
+        while not self.stop_wanted.is_set() and not self._answers():
+            self.tend()
+            for child in (self.hub, self.agent):
+                if child.quick_ends >= GIVE_UP_AFTER:
+                    raise UpError(f"The {child.name} does not start. The end of {child.log}:\n{_tail(child.log)}")
+            if time.monotonic() > deadline:
+                raise UpError(f"No answer from {self.url} in {START_SECONDS} s. See {self.hub.log}.")
+            self.stop_wanted.wait(0.1)
+
+    def _answers(self) -> bool:
+        agent_seen = bool(self.made.rows.boots(role="agent"))
+        return agent_seen and _ok(f"{self.url}/hub/health") and _ok(f"{self.url}/services/berth/health")
+
+    def tend(self) -> None:
+        """Start again what has ended."""
+        for child in (self.hub, self.agent):
+            if child.ended():
+                screen.say(f"The {child.name} ended with code {child.code}; starting it again.")
+                for beat in self.made.rows.boots(role=child.name):
+                    self.made.rows.drop_beat(
+                        beat.boot
+                    )  # its boot is dead for certain: no need to wait until it is stale
+            if child.due():
+                if child.started:
+                    child.restarts += 1
+                child.start()
+
+    def supervise(self) -> None:
+        while not self.stop_wanted.wait(0.2):
+            self.tend()
+
+    def stop(self) -> None:
+        """End everything, user servers included, and settle every bill."""
+        screen.say("\nStopping: the hub …")
+        self.hub.stop(20)
+        for beat in self.made.rows.boots(role="hub"):
+            self.made.rows.drop_beat(beat.boot)
+        if self.agent.process is None:
+            self.agent.start()
+        self._stop_servers()
+        self.agent.stop(10)
+
+    def _stop_servers(self) -> None:
+        made, now = self.made, self.made.clock.now()
+        live = made.book.live()
+        for lease in live:
+            made.book.request_stop(
+                lease.id, StopReason.PLATFORM, detail="Berth was told to stop", by="berth up", stop_after=now
+            )
+            made.runtime.stop(lease.id, STOP_GRACE_SECONDS)
+        if live:
+            screen.say(f"Stopping: {len(live)} user server{'s' if len(live) != 1 else ''}, up to {STOP_SECONDS} s …")
+        deadline = now + timedelta(seconds=STOP_SECONDS)
+        forced = now + timedelta(seconds=STOP_GRACE_SECONDS + 5)
+        while unsettled := made.book.unsettled():
+            if made.clock.now() > deadline:
+                screen.say(f"Not settled yet: {len(unsettled)}; the next start goes on with them.")
+                return
+            if made.clock.now() > forced:
+                for lease in unsettled:
+                    made.runtime.remove(lease.id)
+            if self.agent.ended():
+                self.agent.start()
+            time.sleep(0.1)
+
+
+def _ok(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _tail(path: Path, lines: int = 12) -> str:
+    try:
+        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+    except OSError:
+        return ""
+
+
+def up(root: Path, host: str, port: int) -> int:
+    """Run the platform until Ctrl-C or SIGTERM. Raises `UpError` and `SettingsError`, one line each."""
+    check_host(host)
+    data = DataFolder(root)
+    data.make()
+    settings = data.settings()
+    with only_one(data):
+        clear_leftovers(data)
+        if port_taken(host, port):
+            raise UpError(
+                f"Port {port} on {host} is taken by another program. Free it, or choose one: --port {port + 1}"
+            )
+        ports = Ports.choose(data, port)
+        made = parts(root, settings)
+        made.store.migrate()
+        for role in ("hub", "agent", "idle-culler", "berth"):
+            for beat in made.rows.boots(role=role):
+                made.rows.drop_beat(beat.boot)
+        shown = f"[{host}]" if ":" in host else host
+        url = f"http://{shown}:{ports.public}"
+        write_private(
+            data.up_file, json.dumps({"pid": os.getpid(), "url": url, "backend": settings.backend.kind}) + "\n"
+        )
+        return _run(made, url, host)
+
+
+def _run(made: Parts, url: str, host: str) -> int:
+    stop_wanted = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop_wanted.set())
+    hub, agent = children(made.data, host)
+    platform = Platform(made, url, hub, agent, stop_wanted)
+    screen.say("Starting Berth …")
+    try:
+        platform.start()
+        if not stop_wanted.is_set():
+            screen.say(screen.welcome(made, url))
+            platform.supervise()
+    finally:
+        platform.stop()
+        made.data.up_file.unlink(missing_ok=True)
+        made.store.close()
+    screen.say("Stopped. Nothing is lost: `berth up` carries on.")
+    return 0
