@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 #: A name travels in URLs, labels and options, so it is plain ASCII without spaces.
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,79}")
@@ -61,16 +62,13 @@ THIS_ENVIRONMENT = Image(
     description="The Python environment that Berth itself runs in, with whatever is installed there.",
 )
 
-#: The catalogue of the local backend, in the order a person sees it.
-LOCAL_IMAGES: tuple[Image, ...] = (THIS_ENVIRONMENT,)
+#: The catalogue of the local backend: name to image, in the order a person sees them.
+LOCAL_IMAGES: Mapping[str, Image] = MappingProxyType({THIS_ENVIRONMENT.name: THIS_ENVIRONMENT})
 
 
-def titles(images: tuple[Image, ...] = LOCAL_IMAGES) -> dict[str, str]:
-    """Name to title, in the catalogue's order. Raises `ValueError` when a name occurs twice."""
-    named = {image.name: image.title for image in images}
-    if len(named) != len(images):
-        raise ValueError("an image name occurs twice in the catalogue")
-    return named
+def titles(images: Mapping[str, Image] = LOCAL_IMAGES) -> dict[str, str]:
+    """Name to title, in the catalogue's order."""
+    return {name: image.title for name, image in images.items()}
 
 
 def frameworks_in(installed: Mapping[str, str]) -> tuple[Framework, ...]:
