@@ -1,0 +1,245 @@
+"""Refusals in words for people: what is wrong and what to do about it, one sentence or two. Made once, at the edge.
+
+Facts are optional: a message is whole without any of them, so a new caller can never break one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from quota.errors import Reason, Refused
+from quota.units import show_credits, show_share
+
+Facts = Mapping[str, object]
+
+#: HTTP status of each refusal: 400 the request is wrong, 403 not allowed, 409 not now, 5xx not the user's doing.
+STATUS: Final[Mapping[Reason, int]] = {
+    Reason.PROFILE_UNKNOWN: 400,
+    Reason.PROFILE_FORBIDDEN: 403,
+    Reason.IMAGE_UNKNOWN: 400,
+    Reason.ACCOUNT_UNKNOWN: 400,
+    Reason.ACCOUNT_FORBIDDEN: 403,
+    Reason.OPTION_UNKNOWN: 400,
+    Reason.OPTION_INVALID: 400,
+    Reason.USER_NAME_INVALID: 400,
+    Reason.TOO_MANY_SERVERS: 409,
+    Reason.TOO_MANY_GPUS: 409,
+    Reason.MONTHLY_LIMIT: 409,
+    Reason.NO_CREDIT: 409,
+    Reason.NO_ROOM: 409,
+    Reason.NO_DEVICES: 409,
+    Reason.ALREADY_HELD: 409,
+    Reason.STOPPING: 409,
+    Reason.START_FAILED: 500,
+    Reason.START_TIMEOUT: 504,
+    Reason.STOP_REQUESTED: 409,
+    Reason.BOOK_UNAVAILABLE: 503,
+}
+
+
+def words(refused: Refused) -> str:
+    """The refusal as a person should read it. Total: every reason has words, whatever facts came along."""
+    return _WORDS[refused.reason](refused.facts)
+
+
+def status(reason: Reason) -> int:
+    """The HTTP status that goes with a reason."""
+    return STATUS[reason]
+
+
+# ---- facts ------------------------------------------------------------------------------------------------------
+
+
+def _text(facts: Facts, key: str) -> str:
+    """A fact in quotes with a space before it, or nothing."""
+    value = facts.get(key)
+    return f" “{_short(value)}”" if value not in (None, "") else ""
+
+
+def _short(value: object) -> str:
+    text = "".join(sign if sign.isprintable() else "?" for sign in str(value))
+    return text if len(text) <= 60 else f"{text[:59]}…"
+
+
+def _number(facts: Facts, key: str) -> int | None:
+    value = facts.get(key)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _known(facts: Facts, before: str) -> str:
+    known = facts.get("known")
+    return f"{before} {known}." if isinstance(known, str) and known else ""
+
+
+def _gpus(milli: int) -> str:
+    return "no GPU" if milli == 0 else show_share(milli, 1)
+
+
+# ---- one function for each reason that has facts ----------------------------------------------------------------
+
+
+def _profile_unknown(facts: Facts) -> str:
+    remedy = _known(facts, " Choose one of:") or " Choose one on the start page."
+    return f"There is no profile{_text(facts, 'profile')}.{remedy}"
+
+
+def _profile_forbidden(facts: Facts) -> str:
+    allowed = facts.get("allowed")
+    remedy = f"Choose one of: {allowed}" if allowed not in (None, "", "none") else "Choose another one"
+    return f"The profile{_text(facts, 'profile')} is not open to you. {remedy}, or ask an admin to allow it."
+
+
+def _image_unknown(facts: Facts) -> str:
+    remedy = _known(facts, " Choose one of:") or " Choose one on the start page."
+    return f"The image{_text(facts, 'image')} cannot be started with this profile.{remedy}"
+
+
+def _account_unknown(facts: Facts) -> str:
+    return f"There is no account{_text(facts, 'account')}. Leave the account out to be charged yourself."
+
+
+def _account_forbidden(facts: Facts) -> str:
+    return f"You may not charge the account{_text(facts, 'account')}. Leave the account out to be charged yourself."
+
+
+def _option_unknown(facts: Facts) -> str:
+    remedy = _known(facts, " A start takes only:") or " Leave it out."
+    return f"A start has no option{_text(facts, 'option')}.{remedy}"
+
+
+def _option_invalid(facts: Facts) -> str:
+    why = facts.get("why")
+    return (
+        f"The option{_text(facts, 'option')} cannot be used{f': it is {why}' if why else ''}."
+        " Send one short text, or leave it out."
+    )
+
+
+def _user_name_invalid(facts: Facts) -> str:
+    why = facts.get("why")
+    return (
+        f"The user name{_text(facts, 'name')} cannot be used here{f': {why}' if why else ''}. Names have letters, "
+        "digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits."
+    )
+
+
+def _too_many_servers(facts: Facts) -> str:
+    limit = _number(facts, "limit")
+    if limit == 0:
+        return "You may not run servers at present. Ask an admin to raise your limit."
+    allowed = f"as many servers as you may at once ({limit})" if limit is not None else "as many servers as you may"
+    return f"You are running {allowed}. Stop one and try again, or ask an admin to raise the limit."
+
+
+def _too_many_gpus(facts: Facts) -> str:
+    limit, asked, held = (_number(facts, key) for key in ("limit", "asked", "held"))
+    have = f" You may hold {_gpus(limit)} at once" if limit is not None else " You may not hold so many GPUs at once"
+    have += f" and hold {_gpus(held)} now." if held else "."
+    wanted = f"This needs {_gpus(asked)}." if asked else "This is more than your GPU limit."
+    return f"{wanted}{have} Choose a smaller profile or stop another server; an admin can raise the limit."
+
+
+def _monthly_limit(facts: Facts) -> str:
+    limit, used = _number(facts, "limit"), _number(facts, "used")
+    of = f" of {show_credits(limit)} credits" if limit is not None else ""
+    so_far = f" ({show_credits(used)} used so far)" if used is not None else ""
+    return (
+        f"Your monthly limit{of} is reached{so_far}. It starts afresh next month; a CPU profile may still be free of "
+        "charge, and an admin can raise the limit."
+    )
+
+
+def _no_credit(facts: Facts) -> str:
+    available, needed = _number(facts, "available"), _number(facts, "needed")
+    have = f"The balance is {show_credits(available)} credits" if available is not None else "The balance is too low"
+    need = f", and this start needs {_credits_up(needed)} set aside" if needed is not None else " for this start"
+    return f"{have}{need}. Choose a smaller profile, or ask an admin for a grant."
+
+
+def _credits_up(amount: int) -> str:
+    """Micro-credits rounded up to what is shown, so that nobody is told that 0.00 would do."""
+    step = 10_000
+    return show_credits(-(-amount // step) * step)
+
+
+def _no_room(facts: Facts) -> str:
+    asked, largest, whole = (_number(facts, key) for key in ("asked", "largest", "whole"))
+    wanted = f"{_gpus(asked)} is not free right now" if asked else "There is no room for this profile right now"
+    left = ""
+    if asked is not None and asked > 1000 and whole is not None:
+        left = f" (whole GPUs free on one machine: {whole})"
+    elif largest is not None:
+        left = f" (the most on one device: {_gpus(largest)})" if largest else " (every device is taken)"
+    broken = _number(facts, "out_of_service")
+    lost = f" {broken} of the devices {'is' if broken == 1 else 'are'} out of service." if broken else ""
+    return f"{wanted}{left}.{lost} Choose a smaller profile, or try again when somebody stops."
+
+
+def _no_devices(facts: Facts) -> str:
+    asked, devices = _number(facts, "asked"), _number(facts, "devices")
+    wanted = f"This profile needs {_gpus(asked)}" if asked else "This profile needs a GPU"
+    has = "has none" if not devices else f"cannot give that with its {devices} GPU{'s' if devices != 1 else ''}"
+    return f"{wanted}, and this site {has}. Choose another profile."
+
+
+def _already_held(facts: Facts) -> str:
+    return "This server holds a place already. Stop it, wait until it has ended, and start it again."
+
+
+def _stopping(facts: Facts) -> str:
+    return "The last run of this server is still being stopped. Try again in a minute; if it stays, tell an admin."
+
+
+def _start_failed(facts: Facts) -> str:
+    code, tail = facts.get("exit_code"), facts.get("tail")
+    how = f" (exit code {code})" if code is not None else ""
+    last = f" The last thing it wrote: {_short_tail(tail)}" if tail else ""
+    return (
+        f"The server ended while it was starting{how}. Nothing is charged. Start it again; if it fails again, an admin "
+        f"finds the reason in its log.{last}"
+    )
+
+
+def _short_tail(tail: object) -> str:
+    text = "".join(sign if sign.isprintable() else " " for sign in str(tail)).strip()
+    return text if len(text) <= 300 else f"…{text[-299:]}"
+
+
+def _start_timeout(facts: Facts) -> str:
+    seconds = _number(facts, "seconds")
+    within = f" within {seconds} s" if seconds is not None else " in time"
+    return f"The server did not answer{within} and was given up. Nothing is charged. Start it again, or tell an admin."
+
+
+def _stop_requested(facts: Facts) -> str:
+    who = facts.get("by")
+    return f"The server was told to stop while it was starting{f', by {_short(who)}' if who else ''}. Start it again."
+
+
+def _book_unavailable(facts: Facts) -> str:
+    return "Berth cannot write its book right now, so nothing can be started. Try again in a minute, or tell an admin."
+
+
+_WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
+    Reason.PROFILE_UNKNOWN: _profile_unknown,
+    Reason.PROFILE_FORBIDDEN: _profile_forbidden,
+    Reason.IMAGE_UNKNOWN: _image_unknown,
+    Reason.ACCOUNT_UNKNOWN: _account_unknown,
+    Reason.ACCOUNT_FORBIDDEN: _account_forbidden,
+    Reason.OPTION_UNKNOWN: _option_unknown,
+    Reason.OPTION_INVALID: _option_invalid,
+    Reason.USER_NAME_INVALID: _user_name_invalid,
+    Reason.TOO_MANY_SERVERS: _too_many_servers,
+    Reason.TOO_MANY_GPUS: _too_many_gpus,
+    Reason.MONTHLY_LIMIT: _monthly_limit,
+    Reason.NO_CREDIT: _no_credit,
+    Reason.NO_ROOM: _no_room,
+    Reason.NO_DEVICES: _no_devices,
+    Reason.ALREADY_HELD: _already_held,
+    Reason.STOPPING: _stopping,
+    Reason.START_FAILED: _start_failed,
+    Reason.START_TIMEOUT: _start_timeout,
+    Reason.STOP_REQUESTED: _stop_requested,
+    Reason.BOOK_UNAVAILABLE: _book_unavailable,
+}
