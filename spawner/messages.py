@@ -57,9 +57,10 @@ def _text(facts: Facts, key: str) -> str:
     return f" “{_short(value)}”" if value not in (None, "") else ""
 
 
-def _short(value: object) -> str:
+def _short(value: object, most: int = 60) -> str:
+    """One printable line of at most `most` signs."""
     text = "".join(sign if sign.isprintable() else "?" for sign in str(value))
-    return text if len(text) <= 60 else f"{text[:59]}…"
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _number(facts: Facts, key: str) -> int | None:
@@ -69,7 +70,7 @@ def _number(facts: Facts, key: str) -> int | None:
 
 def _known(facts: Facts, before: str) -> str:
     known = facts.get("known")
-    return f"{before} {known}." if isinstance(known, str) and known else ""
+    return f"{before} {_short(known, 300)}." if isinstance(known, str) and known else ""
 
 
 def _gpus(milli: int) -> str:
@@ -86,7 +87,7 @@ def _profile_unknown(facts: Facts) -> str:
 
 def _profile_forbidden(facts: Facts) -> str:
     allowed = facts.get("allowed")
-    remedy = f"Choose one of: {allowed}" if allowed not in (None, "", "none") else "Choose another one"
+    remedy = f"Choose one of: {_short(allowed, 300)}" if allowed not in (None, "", "none") else "Choose another one"
     return f"The profile{_text(facts, 'profile')} is not open to you. {remedy}, or ask an admin to allow it."
 
 
@@ -111,7 +112,7 @@ def _option_unknown(facts: Facts) -> str:
 def _option_invalid(facts: Facts) -> str:
     why = facts.get("why")
     return (
-        f"The option{_text(facts, 'option')} cannot be used{f': it is {why}' if why else ''}."
+        f"The option{_text(facts, 'option')} cannot be used{f': it is {_short(why)}' if why else ''}."
         " Send one short text, or leave it out."
     )
 
@@ -119,7 +120,7 @@ def _option_invalid(facts: Facts) -> str:
 def _user_name_invalid(facts: Facts) -> str:
     why = facts.get("why")
     return (
-        f"The user name{_text(facts, 'name')} cannot be used here{f': {why}' if why else ''}. Names have letters, "
+        f"The user name{_text(facts, 'name')} cannot be used here{f': {_short(why)}' if why else ''}. Names have letters, "
         "digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits."
     )
 
@@ -193,7 +194,7 @@ def _stopping(facts: Facts) -> str:
 
 def _start_failed(facts: Facts) -> str:
     code, tail = facts.get("exit_code"), facts.get("tail")
-    how = f" (exit code {code})" if code is not None else ""
+    how = f" (exit code {_short(code)})" if code is not None else ""
     last = f" The last thing it wrote: {_short_tail(tail)}" if tail else ""
     return (
         f"The server ended while it was starting{how}. Nothing is charged. Start it again; if it fails again, an admin "
