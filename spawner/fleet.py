@@ -94,11 +94,15 @@ def to_devices(
     rows = [
         _row(host, reading, before.get(uuid), now, (modes or {}).get(uuid, mode)) for uuid, reading in named.items()
     ]
-    unnamed = {reading.position: reading.error for reading in readings if not reading.uuid}
+    unnamed = {reading.position: reading for reading in readings if not reading.uuid}
     for uuid, device in before.items():
-        if uuid not in named and not _withdrawn(device, readings):
-            why = unnamed.get(device.position) or "the driver no longer lists this device: it is lost"
-            rows.append(_troubled(device, _severity(why), why))
+        if uuid in named or _withdrawn(device, readings):
+            continue
+        nameless = unnamed.get(device.position)
+        if nameless is not None:
+            rows.append(_troubled(device, _trouble(nameless), nameless.error))
+        else:
+            rows.append(_troubled(device, DeviceState.LOST, "the driver no longer lists this device"))
     return _ordered(rows)
 
 
@@ -138,15 +142,15 @@ def _row(host: str, reading: GpuReading, before: Device | None, now: datetime, m
         simulated=reading.simulated,
     )
     if reading.error:
-        return _troubled(row, _severity(reading.error), reading.error)
+        return _troubled(row, _trouble(reading), reading.error)
     if row.state in _KEPT:
         return replace(row, seen_at=now)
     return replace(row, state=DeviceState.OK, why="", seen_at=now)
 
 
-def _severity(error: str) -> DeviceState:
+def _trouble(reading: GpuReading) -> DeviceState:
     """A card that left the bus is lost; anything else may be passing."""
-    return DeviceState.LOST if "lost" in error.lower() else DeviceState.SUSPECT
+    return DeviceState.LOST if reading.lost else DeviceState.SUSPECT
 
 
 def describe(device: Device) -> str:

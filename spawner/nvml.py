@@ -173,7 +173,7 @@ class NvmlInventory:
             return Unreachable(f"the NVIDIA driver does not work: {self._words(error)}")
 
     def _start_anew(self) -> None:
-        """Start NVML again at the next read: a driver may have been loaded anew. Not under a thread that still uses it."""
+        """Start NVML again at the next read: the driver may have been loaded anew. Not while a thread still uses it."""
         if self._initialised and not any(probe.busy for probe in self._devices.values()):
             self._shut_down_first = True
             self._initialised = False
@@ -204,7 +204,7 @@ class NvmlInventory:
         except _Silent:
             return _failed(position, f"the device did not answer within {self._device_timeout_s:g} s")
         except Exception as error:
-            return _failed(position, self._words(error))
+            return _failed(position, self._words(error), lost=getattr(error, "value", None) == _GPU_IS_LOST)
         self._seen = {where: seen for where, seen in self._seen.items() if seen.uuid != reading.uuid}
         self._seen[position] = _Identity(reading.uuid, reading.name, reading.memory_mib)
         return reading
@@ -269,10 +269,13 @@ class NvmlInventory:
 #: ARGUMENT_VERSION_MISMATCH, DEPRECATED, NOT_READY.
 _CANNOT_TELL = frozenset({3, 4, 6, 13, 21, 25, 26, 27})
 
+#: The card answers no more until it is reset or the host rebooted.
+_GPU_IS_LOST = 15
+
 _HINTS = {
     9: " (the kernel module is not loaded: `modprobe nvidia`, or reboot after an upgrade)",
     12: " (libnvidia-ml.so.1)",
-    15: " (it fell off the bus; the host must be rebooted or the card reset)",
+    _GPU_IS_LOST: " (it fell off the bus; the host must be rebooted or the card reset)",
     18: " (the driver was upgraded while the old one runs: reboot this host)",
 }
 
@@ -293,8 +296,8 @@ def load() -> Any:
     return pynvml
 
 
-def _failed(position: int, error: str) -> GpuReading:
-    return GpuReading("", position, "", None, None, None, simulated=False, error=error)
+def _failed(position: int, error: str, *, lost: bool = False) -> GpuReading:
+    return GpuReading("", position, "", None, None, None, simulated=False, error=error, lost=lost)
 
 
 def _printable(name: object) -> str:

@@ -75,7 +75,7 @@ class Runtime(Protocol):
 @dataclass(frozen=True, slots=True)
 class GpuReading:
     """One device as the inventory sees it now. None is unknown, never zero. `error` says why a device
-    could not be read at all."""
+    could not be read at all, `lost` that the driver calls it gone for good."""
 
     uuid: str
     position: int
@@ -85,6 +85,7 @@ class GpuReading:
     utilisation: int | None  # percent
     simulated: bool
     error: str = ""
+    lost: bool = False
 
 
 class Inventory(Protocol):
