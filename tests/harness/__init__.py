@@ -1,0 +1,8 @@
+"""What integration and browser tests share: a real deployment, people who talk to it, and patient waiting."""
+
+from tests.harness.kernel import Kernel
+from tests.harness.person import Person, Refusal
+from tests.harness.stack import Stack, free_port
+from tests.harness.waiting import until, while_true
+
+__all__ = ["Kernel", "Person", "Refusal", "Stack", "free_port", "until", "while_true"]

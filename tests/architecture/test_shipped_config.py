@@ -1,0 +1,86 @@
+"""Every configuration key that we ship is a real one: a misspelt or outdated key would be ignored in silence."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyterhub.app import JupyterHub
+from jupyterhub.scopes import scope_definitions
+from jupyterhub.services.service import Service
+from traitlets import HasTraits
+from traitlets.config import Config, Configurable
+
+from hub_config import jupyterhub_config, roles
+from hub_config.compose import Parts
+from hub_config.datafolder import DataFolder
+from hub_config.ports import Ports
+from hub_config.settings import Settings
+
+
+@pytest.fixture(scope="module")
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """The configuration as the Hub would load it from a fresh data folder."""
+    data = DataFolder(tmp_path_factory.mktemp("shipped") / "data")
+    data.make()
+    made = Parts(data, Settings())
+    config = Config()
+    jupyterhub_config.configure(config, made, Ports(8000, 8081, 8082, 8083), "127.0.0.1", "hub-0")
+    return config
+
+
+def configurables(config: Config) -> dict[str, type[HasTraits]]:
+    """The classes whose sections the Hub reads with this configuration, by name."""
+    chosen = [config.JupyterHub.proxy_class, config.JupyterHub.authenticator_class, config.JupyterHub.spawner_class]
+    found: dict[str, type[HasTraits]] = {}
+    for chosen_class in (JupyterHub, *chosen):
+        for base in inspect.getmro(chosen_class):
+            if issubclass(base, Configurable):
+                found[base.__name__] = base
+    return found
+
+
+def settings_of(config: Config) -> list[tuple[str, str, Any]]:
+    return [(section, key, value) for section, keys in config.items() for key, value in keys.items()]
+
+
+def test_x27_every_section_is_read_and_every_key_is_a_trait(shipped: Config) -> None:
+    classes = configurables(shipped)
+    unread = sorted(section for section in shipped if section not in classes)
+    assert not unread, f"nothing reads these sections: {unread}"
+    unknown = [f"{s}.{k}" for s, k, _ in settings_of(shipped) if k not in classes[s].class_traits(config=True)]
+    assert not unknown, f"no such configurable traits: {unknown}"
+
+
+def test_x27_every_value_is_taken(shipped: Config) -> None:
+    classes = configurables(shipped)
+    for section, key, value in settings_of(shipped):
+        trait = classes[section].class_traits()[key]
+        if hasattr(trait, "validate"):
+            trait.validate(None, value)  # raises TraitError
+
+
+def test_x27_every_key_of_a_service_is_one(shipped: Config) -> None:
+    """The Hub passes over unknown keys of a service without a word."""
+    known = set(Service.class_traits())
+    for service in shipped.JupyterHub.services:
+        assert set(service) <= known, service
+
+
+def test_x27_every_scope_exists() -> None:
+    known = {*scope_definitions, *roles.CUSTOM_SCOPES}
+    asked = {*roles.USER_SCOPES, *roles.SERVER_SCOPES, *(scope for role in roles.ROLES for scope in role["scopes"])}
+    assert not {scope.partition("!")[0] for scope in asked} - known
+
+
+def test_x27_the_search_has_teeth(shipped: Config) -> None:
+    wrong = Config(shipped)
+    wrong.NotebookApp.shutdown_no_activity_timeout = 60
+    assert "NotebookApp" not in configurables(wrong)
+
+
+def test_the_templates_are_where_the_hub_looks(shipped: Config) -> None:
+    (folder,) = shipped.JupyterHub.template_paths
+    assert sorted(path.name for path in Path(folder).glob("*.html"))

@@ -1,0 +1,30 @@
+"""Waiting for something to become true, never for time to pass."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def until(ask: Callable[[], T | None], seconds: float = 15, what: str = "", every: float = 0.05) -> T:
+    """The first truthy answer of `ask`. Raises `AssertionError` with the last answer after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while True:
+        answer = ask()
+        if answer:
+            return answer
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds:g} s: {what or ask!r}; the last answer was {answer!r}")
+        time.sleep(every)
+
+
+def while_true(ask: Callable[[], object], seconds: float, what: str = "", every: float = 0.2) -> None:
+    """Assert that `ask` stays truthy for `seconds`: for what must *not* happen."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        answer = ask()
+        assert answer, f"no longer true: {what or ask!r}"
+        time.sleep(every)
