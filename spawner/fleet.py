@@ -116,8 +116,8 @@ def _ordered(devices: Iterable[Device]) -> tuple[Device, ...]:
 
 
 def _troubled(device: Device, state: DeviceState, why: str) -> Device:
-    """What is known stays; a person's own state is not overwritten by a lesser trouble."""
-    if device.state in _KEPT and state is DeviceState.SUSPECT:
+    """What is known stays; a state that a person set stands, and keeps the device out of use anyway."""
+    if device.state in _KEPT:
         return device
     return replace(device, state=state, why=why)
 

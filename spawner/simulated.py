@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 
 from spawner.ports import GpuReading
@@ -13,6 +12,8 @@ MEMORY_MIB = 24576
 #: What a UUID of a simulated device begins with; no driver makes such a name.
 PREFIX = "SIM-"
 MAX_DEVICES = 1024
+#: Of these UUIDs alone; chosen once, at random.
+_NAMESPACE = uuid.UUID("6f0f7d5c-5d0b-4b8e-9a55-0e5a1d5b6a7e")
 
 
 class SimulatedInventory:
@@ -38,9 +39,8 @@ class SimulatedInventory:
 
 
 def _reading(seed: str, position: int, memory_mib: int) -> GpuReading:
-    digest = hashlib.sha256(f"berth simulated device\0{seed}\0{position}".encode()).digest()
     return GpuReading(
-        uuid=f"{PREFIX}{uuid.UUID(bytes=digest[:16], version=8)}",
+        uuid=f"{PREFIX}{uuid.uuid5(_NAMESPACE, f'{seed}/{position}')}",
         position=position,
         name="simulated GPU",
         memory_mib=memory_mib,
