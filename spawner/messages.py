@@ -120,8 +120,8 @@ def _option_invalid(facts: Facts) -> str:
 def _user_name_invalid(facts: Facts) -> str:
     why = facts.get("why")
     return (
-        f"The user name{_text(facts, 'name')} cannot be used here{f': {_short(why)}' if why else ''}. Names have letters, "
-        "digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits."
+        f"The user name{_text(facts, 'name')} cannot be used here{f': {_short(why)}' if why else ''}. "
+        "Names have letters, digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits."
     )
 
 

@@ -1,0 +1,43 @@
+"""What the composition root hands to the Hub's spawner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quota.ports import Clock, Place
+from spawner.ports import Runtime
+from spawner.profiles import Profile
+
+if TYPE_CHECKING:
+    from quota.bank import Bank
+    from quota.book import Book
+    from quota.rows import Rows
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Parts of one hub process. Their calls block, so the spawner makes them in threads.
+
+    `boot` is the random id of this process, whose heartbeat somebody else keeps fresh. `images` maps names to titles in
+    the order people see them. `backend_words` says what the backend isolates. `start_timeout_s` is how long a server
+    may take to answer; the Hub's own `start_timeout` must be longer by the wait for an earlier run (`EARLIER_SECONDS`).
+    `service_url` is where servers reach service `berth`, with its prefix; empty where there is none.
+    """
+
+    book: Book
+    bank: Bank
+    rows: Rows
+    runtime: Runtime
+    clock: Clock
+    boot: str
+    host: str
+    profiles: Sequence[Profile]
+    images: Mapping[str, str]
+    place: Place
+    homes: Path
+    backend_words: str
+    start_timeout_s: float
+    service_url: str = ""
