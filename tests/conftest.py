@@ -7,6 +7,7 @@ fixture run their long loops.
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 from pathlib import Path
 
 import psutil
@@ -51,6 +52,16 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("enable_socket") or "socket_enabled" in getattr(item, "fixturenames", ()):
         pytest.fail("a test that needs the network belongs in tests/contract or tests/integration", pytrace=False)
     pytest_socket.disable_socket(allow_unix_socket=True)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test on a deployment shows the end of its logs."""
+    report = yield
+    if report.failed:
+        stacks = [value for value in getattr(item, "funcargs", {}).values() if hasattr(value, "server_processes")]
+        report.sections += [(f"logs of {stack.data}", stack.logs()) for stack in stacks]
+    return report
 
 
 def left_running() -> list[str]:

@@ -1,0 +1,112 @@
+"""The smallest fleets: one simulated GPU under a storm of starts, and none at all."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from tests.harness import Stack, until
+
+pytestmark = pytest.mark.hub
+
+STARTS = 50
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    toml = '[gpus]\nsource = "simulated"\nsimulated = 1\n'
+    with Stack(tmp_path_factory.mktemp("one") / "data", toml) as stack:
+        yield stack
+
+
+@pytest.fixture(scope="module")
+def none(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("none") / "data", '[gpus]\nsource = "none"\n') as stack:
+        yield stack
+
+
+class Watch(threading.Thread):
+    """Reads the largest sum of shares on any device from the book, as often as it can."""
+
+    def __init__(self, stack: Stack) -> None:
+        super().__init__(daemon=True)
+        self.path = stack.data / "book.sqlite"
+        self.most, self.looks = 0, 0
+        self.done = threading.Event()
+
+    def run(self) -> None:
+        held = "SELECT COALESCE(MAX(held), 0) FROM (SELECT SUM(share) AS held FROM slot WHERE live GROUP BY device)"
+        with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)) as book:
+            while not self.done.is_set():
+                self.most = max(self.most, book.execute(held).fetchone()[0])
+                self.looks += 1
+
+
+def test_p03_fifty_parallel_starts_of_a_half_make_two(stack: Stack) -> None:
+    names = [f"user{number}" for number in range(STARTS)]
+    admin = stack.admin
+    assert admin.hub("POST", "/users", {"usernames": names}).status_code == 201
+    watch = Watch(stack)
+    watch.start()
+    with ThreadPoolExecutor(STARTS) as pool:
+        answers = list(pool.map(lambda name: admin.ask_start({"profile": "gpu-1-2"}, user=name), names))
+    codes = Counter(answer.status_code for answer in answers)
+    refused = [answer for answer in answers if answer.status_code == 409]
+    assert len(refused) == STARTS - 2, codes
+    assert all("1/2 GPU is not free" in answer.json()["message"] for answer in refused)
+    started = [name for name, answer in zip(names, answers, strict=True) if answer.status_code in (201, 202)]
+    for name in started:
+        until(lambda name=name: admin.ready(user=name), 60, f"{name}'s server is ready")
+    watch.done.set()
+    watch.join()
+    assert watch.looks > 10
+    assert watch.most == 1000, "at no commit was more held than there is"
+    live = [lease for lease in admin.leases() if lease["state"] != "SETTLED"]
+    assert [(lease["state"], lease["share_milli"]) for lease in live] == [("RUNNING", 500)] * 2
+    assert len(stack.server_processes()) == 2
+    for name in started:
+        admin.stop(user=name)
+
+
+def test_p14_what_is_free_is_what_the_allocator_sees(stack: Stack) -> None:
+    def free() -> dict[str, int]:
+        return {item["name"]: item["free_now"] for item in stack.researcher.read("/profiles")["items"]}
+
+    assert free()["gpu-1-2"] == 2
+    stack.researcher.start("gpu-1-2")
+    assert (free()["gpu-1-2"], free()["gpu-1"]) == (1, 0)
+    lease = stack.researcher.lease()
+    stack.researcher.stop()
+    stack.researcher.settled(lease["id"])
+    assert free()["gpu-1-2"] == 2
+
+
+def test_p14_without_gpus_a_start_is_refused_within_a_second(none: Stack) -> None:
+    me = none.researcher
+    started = time.monotonic()
+    refusal = me.refused({"profile": "gpu-1-8"})
+    assert time.monotonic() - started < 1
+    assert refusal.status == 409
+    assert "this site has none" in refusal.words
+    assert me.leases() == []
+    assert {item["free_now"] for item in me.read("/profiles")["items"] if item["name"] != "cpu"} == {0}
+
+
+def test_p14_without_gpus_the_spawn_page_greys_them_out(none: Stack) -> None:
+    page = none.researcher.browser.get("/hub/spawn").text
+    options = [part for part in page.split("<input")[1:] if 'name="profile"' in part.partition(">")[0]]
+    choices = {part.partition('value="')[2].partition('"')[0]: "disabled" in part.partition(">")[0] for part in options}
+    assert choices["cpu"] is False
+    assert all(disabled for name, disabled in choices.items() if name != "cpu")
+
+
+def test_p14_without_gpus_cpu_servers_still_run(none: Stack) -> None:
+    none.researcher.start("cpu")
+    none.researcher.stop()
