@@ -1,4 +1,4 @@
-"""A start that fails at any step, a cancelled one and a server that will not end: no process, no lease, no route, no charge.
+"""A start that fails at any step, a cancelled one, a server that will not end: nothing is left, nothing is charged.
 
 The deployment's own `extra_config` breaks single steps while a file of that name lies in the data folder.
 """
