@@ -7,6 +7,7 @@ in use.
 from __future__ import annotations
 
 import logging
+import os
 import secrets
 import socket
 import threading
@@ -29,9 +30,11 @@ from quota.store import Store
 from quota.units import MilliGpu
 from spawner.fleet import free_now
 from spawner.local_runtime import LocalRuntime
+from spawner.messages import words
 from spawner.placement import best_fit
 from spawner.ports import Inventory
 from spawner.profiles import DEFAULT_PROFILES, Profile
+from spawner.sharing import isolation
 from spawner.simulated import SimulatedInventory
 
 log = logging.getLogger("berth.compose")
@@ -203,6 +206,42 @@ def profile_views(made: Parts) -> list[Any]:
         )
         for profile in made.profiles
     ]
+
+
+def service_parts(made: Parts) -> Any:
+    """What the service `berth` is made of; the Hub's address and token come from the environment it gives."""
+    from quota.web.app import HubClient, ServiceParts
+
+    return ServiceParts(
+        book=made.book,
+        bank=made.bank,
+        rows=made.rows,
+        clock=made.clock,
+        profiles=lambda: profile_views(made),
+        hub=HubClient(os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]),
+        cookie_secret=made.data.secret("berth_cookie").encode(),
+        prefix=os.environ["JUPYTERHUB_SERVICE_PREFIX"],
+        zone=made.settings.site.time_zone,
+        site=made.settings.site.name,
+        refusal_words=words,
+        isolation_words=isolation,
+        image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
+    )
+
+
+def culler_parts(made: Parts) -> Any:
+    """What the idle culler is made of."""
+    from idle_culler.app import CullerParts
+    from idle_culler.hub_api import HubClient
+
+    return CullerParts(
+        book=made.book,
+        rows=made.rows,
+        clock=made.clock,
+        hub=HubClient(os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]),
+        policy=idle_policy(made),
+        cycle_seconds=made.settings.idle.check_every.total_seconds(),
+    )
 
 
 def idle_policy(made: Parts) -> Callable[[Lease], Any]:

@@ -11,12 +11,15 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
+
+from tornado.httpserver import HTTPServer
 
 from hub_config import compose
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
 
-log = logging.getLogger("berth")
+MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own, smaller limit
 
 
 def _begin(name: str, root: Path | None) -> Parts:
@@ -62,31 +65,44 @@ def agent(root: Path) -> int:
 
 def berth_service(root: Path | None) -> int:
     """Pages and REST."""
-    from quota.web.app import serve
-
     die_with_parent()
     made = _begin("berth", root)
-    asyncio.run(serve(compose.service_parts(made), compose.service_port()))
+    asyncio.run(_serve(made))
     made.store.close()
     return 0
+
+
+async def _serve(made: Parts) -> None:
+    from quota.web.app import make_app
+
+    address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+    server = HTTPServer(make_app(compose.service_parts(made)), max_body_size=MAX_BODY_BYTES)
+    server.listen(address.port or 80, address.hostname or "127.0.0.1")
+    await _told_event().wait()
+    server.stop()
 
 
 def idle_culler(root: Path | None) -> int:
     """Verdicts and reclaim."""
-    from idle_culler.app import run
-
     die_with_parent()
     made = _begin("idle-culler", root)
-    asyncio.run(_until_told(run, made))
+    asyncio.run(_cull(made))
     made.store.close()
     return 0
 
 
-async def _until_told(run: Callable[..., object], made: Parts) -> None:
-    stop = asyncio.Event()
+async def _cull(made: Parts) -> None:
+    from idle_culler.app import run
+
+    await run(compose.culler_parts(made), _told_event())
+
+
+def _told_event() -> asyncio.Event:
+    """Set when this process is told to end."""
+    told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    await run(compose.culler_parts(made), stop)  # type: ignore[misc]
+        asyncio.get_running_loop().add_signal_handler(number, told.set)
+    return told
 
 
 SERVICES: dict[str, Callable[[Path | None], int]] = {"berth": berth_service, "idle-culler": idle_culler}

@@ -112,24 +112,33 @@ def _up_info(data: DataFolder) -> dict[str, Any] | None:
 
 def as_text(found: dict[str, Any]) -> str:
     """The same for a person."""
-    lines = [f"Berth {'is up: ' + found['url'] if found['up'] else 'is not running'}   (data: {found['data']})", ""]
-    for name, process in found["processes"].items():
-        age = process.get("heartbeat_age_s")
-        seen = f", heard {age:.0f} s ago" if age is not None and process["pid"] else ""
-        lines.append(f"  {name:<12} {'pid ' + str(process['pid']) + seen if process['pid'] else '-'}")
-    lines += ["", "GPUs"]
-    lines += [
-        f"  {device['words']}   {device['state']}, {show_share(device['free_milli']) if device['free_milli'] else 'nothing'} free"
-        for device in found["devices"]
-    ] or ["  none"]
-    lines += ["", "Leases"]
-    lines += [
-        f"  {lease['user'] + ('/' + lease['server'] if lease['server'] else ''):<24} {lease['profile']:<10} "
-        f"{show_share(lease['share_milli'], lease['count']):<10}{' simulated' if lease['simulated'] else ''} {lease['state']}"
-        f"{' → stop (' + str(lease['stop_reason']) + ')' if lease['target'] == 'STOP' else ''}, "
-        f"since {lease['requested_at']}, charged {show_credits(lease['charged_micro_credits'], 4)} credits"
-        for lease in found["leases"]
-    ] or ["  none"]
+    head = f"Berth is up: {found['url']}" if found["up"] else "Berth is not running"
+    lines = [f"{head}   (data: {found['data']})", ""]
+    lines += [_process_line(name, process) for name, process in found["processes"].items()]
+    lines += ["", "GPUs", *([_device_line(device) for device in found["devices"]] or ["  none"])]
+    lines += ["", "Leases", *([_lease_line(lease) for lease in found["leases"]] or ["  none"])]
     if found["findings"]:
         lines += ["", "Findings", *(f"  {problem}" for problem in found["findings"])]
     return "\n".join(lines)
+
+
+def _process_line(name: str, process: dict[str, Any]) -> str:
+    if not process["pid"]:
+        return f"  {name:<12} -"
+    age = process.get("heartbeat_age_s")
+    return f"  {name:<12} pid {process['pid']}{'' if age is None else f', heard {age:.0f} s ago'}"
+
+
+def _device_line(device: dict[str, Any]) -> str:
+    free = show_share(device["free_milli"]) if device["free_milli"] else "nothing"
+    return f"  {device['words']}   {device['state']}, {free} free"
+
+
+def _lease_line(lease: dict[str, Any]) -> str:
+    holder = f"{lease['user']}/{lease['server']}" if lease["server"] else lease["user"]
+    share = show_share(lease["share_milli"], lease["count"]) + (" simulated" if lease["simulated"] else "")
+    state = lease["state"] + (f" → stop ({lease['stop_reason']})" if lease["target"] == "STOP" else "")
+    charged = show_credits(lease["charged_micro_credits"], 4)
+    return (
+        f"  {holder:<24} {lease['profile']:<10} {share:<18} {state}, since {lease['requested_at']}, {charged} credits"
+    )

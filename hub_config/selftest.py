@@ -1,0 +1,57 @@
+"""`berth test`: brings what the tests need, then lints, types and the whole suite. What CI runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hub_config.screen import complain, say
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+DEBIAN_PACKAGES = {"chromium": ("chromium", "the browser tests"), "cc": ("gcc libc6-dev", "the NVML shim")}
+
+
+def run(*, deep: bool, extra: Sequence[str]) -> int:
+    """0 when all is well, else 1. Raises `FileNotFoundError` outside a checkout."""
+    if not (CHECKOUT / "tests").is_dir():
+        raise FileNotFoundError("`berth test` runs in a checkout of Berth: there is no tests folder here.")
+    bring_packages()
+    python = sys.executable
+    checks = (
+        []
+        if extra
+        else [
+            (python, "-m", "ruff", "check", "."),
+            (python, "-m", "ruff", "format", "--check", "."),
+            (python, "-m", "mypy"),
+        ]
+    )
+    failed = [check for check in checks if subprocess.run(check, cwd=CHECKOUT).returncode]
+    suite = (python, "-m", "pytest", *(["--deep"] if deep else []), *extra)
+    tests = subprocess.run(suite, cwd=CHECKOUT).returncode
+    for check in failed:
+        complain(f"failed: {' '.join(check[2:])}")
+    return 1 if failed or tests else 0
+
+
+def bring_packages() -> None:
+    """Install the Debian packages that are missing when run as root; else say which tests will be skipped."""
+    missing = {name: package for name, package in DEBIAN_PACKAGES.items() if shutil.which(name) is None}
+    if not missing:
+        return
+    packages = [part for package, _ in missing.values() for part in package.split()]
+    if os.geteuid() == 0 and shutil.which("apt-get"):
+        say(f"Installing {', '.join(packages)} for the tests …")
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *packages]):
+            done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
+            if done.returncode:
+                complain(f"`{' '.join(command)}` failed; tests that need it are skipped")
+                return
+    else:
+        for name, (package, what) in missing.items():
+            say(f"{name} is not here, so {what} are skipped. On Debian or Ubuntu: sudo apt install {package}")
