@@ -42,10 +42,10 @@ class Watch(threading.Thread):
         self.done = threading.Event()
 
     def run(self) -> None:
-        held = "SELECT COALESCE(MAX(held), 0) FROM (SELECT SUM(share) AS held FROM slot WHERE live GROUP BY device)"
+        live = "SELECT SUM(share) AS held FROM slot WHERE released_at IS NULL GROUP BY device"
         with closing(sqlite3.connect(f"file:{self.path}?mode=ro", uri=True, timeout=10)) as book:
             while not self.done.is_set():
-                self.most = max(self.most, book.execute(held).fetchone()[0])
+                self.most = max(self.most, book.execute(f"SELECT COALESCE(MAX(held), 0) FROM ({live})").fetchone()[0])
                 self.looks += 1
 
 
