@@ -19,8 +19,6 @@ OPTIONS = ("profile", "image", "account")
 #: No name of ours is longer; a longer value is refused before it is looked at.
 MAX_VALUE = 200
 
-#: The smallest share a profile may have, milli-GPU.
-MIN_SHARE = MilliGpu(125)
 #: The share of a CPU profile.
 NO_GPU = MilliGpu(0)
 
@@ -62,10 +60,8 @@ class Profile:
     def _check_share(self) -> None:
         if (self.share == 0) != (self.count == 0):
             raise ValueError(f"profile {self.name!r}: share and count are both 0 (CPU only) or both set")
-        if self.share and not MIN_SHARE <= self.share <= WHOLE_GPU:
-            raise ValueError(
-                f"profile {self.name!r}: a share is {MIN_SHARE} to {WHOLE_GPU} milli-GPU, not {self.share}"
-            )
+        if not 0 <= self.share <= WHOLE_GPU:
+            raise ValueError(f"profile {self.name!r}: a share is 1 to {WHOLE_GPU} milli-GPU, not {self.share}")
         if self.count < 0:
             raise ValueError(f"profile {self.name!r}: {self.count} is not a number of GPUs")
         if self.count > 1 and self.share != WHOLE_GPU:
@@ -232,9 +228,10 @@ def memory_words(memory: MemoryRange | None) -> str:
     if memory is None:
         return ""
     low, high = show_gb(memory.low_mib), show_gb(memory.high_mib)
+    partly = ", where it is known" if memory.partial else ""
     if low == high:
-        return f"about {low} of GPU memory"
-    return f"{low.removesuffix(' GB')} to {high} of GPU memory, depending on the card"
+        return f"about {low} of GPU memory{partly}"
+    return f"{low.removesuffix(' GB')} to {high} of GPU memory, depending on the card{partly}"
 
 
 def show_gb(mib: int) -> str:

@@ -12,7 +12,7 @@ MEMORY_MIB = 24576
 #: What a UUID of a simulated device begins with; no driver makes such a name.
 PREFIX = "SIM-"
 MAX_DEVICES = 1024
-#: Of these UUIDs alone; chosen once, at random.
+#: Of these UUIDs alone.
 _NAMESPACE = uuid.UUID("6f0f7d5c-5d0b-4b8e-9a55-0e5a1d5b6a7e")
 
 
