@@ -135,6 +135,22 @@ class Person:
         assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text}"
         return dict(answer.json())
 
+    def account(self) -> dict[str, Any]:
+        """My own account."""
+        return dict(self.read("/me")["account"])
+
+    def available(self) -> int:
+        """Micro-credits that may be spent now."""
+        return int(self.account()["available_micro_credits"])
+
+    def held(self) -> int:
+        """Micro-credits set aside for running servers."""
+        return int(self.account()["held_micro_credits"])
+
+    def free_now(self) -> dict[str, int]:
+        """How many of each profile could start now."""
+        return {item["name"]: item["free_now"] for item in self.read("/profiles")["items"]}
+
     def leases(self) -> list[dict[str, Any]]:
         """Newest first; mine, or all for an admin."""
         return list(self.read("/leases")["items"])

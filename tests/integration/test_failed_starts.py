@@ -92,17 +92,15 @@ def no_residue(stack: Stack, me: Person, available: int) -> None:
     until(lambda: all(lease["state"] == "SETTLED" for lease in me.leases()), 10, "all leases are settled")
     assert stack.server_processes() == stack.runner_processes() == []
     assert routes(stack) == []
-    account = me.read("/me")
-    assert (account["available_micro_credits"], account["held_micro_credits"]) == (available, 0)
+    assert (me.available(), me.held()) == (available, 0)
     assert all(lease["charged_micro_credits"] == 0 for lease in me.leases() if lease["stop_reason"] == "failed")
-    free = {item["name"]: item["free_now"] for item in me.read("/profiles")["items"]}
-    assert free["gpu-1"] == 1
+    assert me.free_now()["gpu-1"] == 1
 
 
 @pytest.mark.parametrize("step", ["before-create", "after-start", "ends-at-once", "never-answers", "proxy-add"])
 def test_s06_x08_a_failure_at_any_step_leaves_nothing_and_costs_nothing(stack: Stack, step: str) -> None:
     me = stack.researcher
-    available = me.read("/me")["available_micro_credits"]
+    available = me.available()
     with broken(stack, step):
         answer = me.ask_start({"profile": "gpu-1-2"})
         until(me.gone, 30, "the start has failed")
@@ -130,14 +128,14 @@ def test_a_server_that_ends_while_starting_says_so_with_its_last_words(stack: St
 
 def test_s14_a_slow_start_can_be_cancelled_and_gives_room_and_hold_back(stack: Stack) -> None:
     me = stack.researcher
-    available = me.read("/me")["available_micro_credits"]
+    available = me.available()
     with broken(stack, "never-answers"), ThreadPoolExecutor(1) as pool:
         asked = pool.submit(me.ask_start, {"profile": "gpu-1"})
-        until(lambda: me.read("/me")["held_micro_credits"] > 0 and (me.server() or {}).get("pending") == "spawn", 5)
+        until(lambda: me.held() > 0 and (me.server() or {}).get("pending") == "spawn", 5)
         assert me.ask_stop().status_code in (202, 204)
         cancelled = time.monotonic()
-        until(lambda: me.read("/me")["held_micro_credits"] == 0, 4, "the hold is released")
-        until(lambda: me.read("/profiles")["items"][4]["free_now"] == 1, 4, "the GPU is free")
+        until(lambda: me.held() == 0, 4, "the hold is released")
+        until(lambda: me.free_now()["gpu-1"] == 1, 4, "the GPU is free")
         assert time.monotonic() - cancelled < 2
         asked.result(30)
     no_residue(stack, me, available)

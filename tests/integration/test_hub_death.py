@@ -142,8 +142,7 @@ def test_a_runner_killed_under_a_living_server_frees_nothing(stack: Stack) -> No
     (server,) = stack.server_processes()
     runner.kill()
     while_true(lambda: me.lease(lease["id"])["state"] == "RUNNING" and server.is_running(), 4, "still held")
-    free = {item["name"]: item["free_now"] for item in me.read("/profiles")["items"]}
-    assert free["gpu-1"] == 1
+    assert me.free_now()["gpu-1"] == 1
     me.stop()
     exact(me.settled(lease["id"]))
     until(lambda: not stack.server_processes(), 10, "the server is ended without its runner too")
@@ -166,7 +165,7 @@ def test_a_killed_part_comes_back(stack: Stack, name: str) -> None:
 
 def test_kill_of_everything_and_the_next_up_heals(stack: Stack) -> None:
     me = stack.researcher
-    before = me.read("/me")["available_micro_credits"]
+    before = me.available()
     me.start("gpu-1-4")
     lease_id = me.lease()["id"]
     until(lambda: me.lease(lease_id)["state"] == "RUNNING", 10)
@@ -178,7 +177,7 @@ def test_kill_of_everything_and_the_next_up_heals(stack: Stack) -> None:
     done = me.settled(lease_id)
     assert done["charged_micro_credits"] > 0
     exact(done)
-    assert before - me.read("/me")["available_micro_credits"] == done["charged_micro_credits"]
+    assert before - me.available() == done["charged_micro_credits"]
     until(me.gone, 40, "the hub has no server any more")
     me.start("gpu-2")  # all devices are free
     me.stop()

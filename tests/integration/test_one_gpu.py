@@ -76,9 +76,7 @@ def test_p03_fifty_parallel_starts_of_a_half_make_two(stack: Stack) -> None:
 
 
 def test_p14_what_is_free_is_what_the_allocator_sees(stack: Stack) -> None:
-    def free() -> dict[str, int]:
-        return {item["name"]: item["free_now"] for item in stack.researcher.read("/profiles")["items"]}
-
+    free = stack.researcher.free_now
     assert free()["gpu-1-2"] == 2
     stack.researcher.start("gpu-1-2")
     assert (free()["gpu-1-2"], free()["gpu-1"]) == (1, 0)
@@ -96,7 +94,7 @@ def test_p14_without_gpus_a_start_is_refused_within_a_second(none: Stack) -> Non
     assert refusal.status == 409
     assert "this site has none" in refusal.words
     assert me.leases() == []
-    assert {item["free_now"] for item in me.read("/profiles")["items"] if item["name"] != "cpu"} == {0}
+    assert {free for name, free in me.free_now().items() if name != "cpu"} == {0}
 
 
 def test_p14_without_gpus_the_spawn_page_greys_them_out(none: Stack) -> None:

@@ -32,13 +32,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-def nothing_happened(person: Person, before: dict[str, Any]) -> None:
+def nothing_happened(person: Person, before: int) -> None:
     """No server, no lease that holds anything, not a micro-credit."""
     assert person.server() is None
     assert all(lease["state"] == "SETTLED" for lease in person.leases())
-    after = person.read("/me")
-    assert after["available_micro_credits"] == before["available_micro_credits"]
-    assert after["held_micro_credits"] == before["held_micro_credits"] == 0
+    assert (person.available(), person.held()) == (before, 0)
 
 
 WRONG: dict[str, Any] = {
@@ -67,7 +65,7 @@ WRONG: dict[str, Any] = {
 @pytest.mark.parametrize("options", WRONG.values(), ids=WRONG)
 def test_s16_x01_x03_wrong_options_are_refused_and_nothing_happens(stack: Stack, options: dict[str, Any]) -> None:
     me = stack.researcher
-    before = me.read("/me")
+    before = me.available()
     refusal = me.refused(options)
     assert refusal.status in (400, 403)
     nothing_happened(me, before)
@@ -114,7 +112,7 @@ def test_somebody_elses_server_is_out_of_reach(stack: Stack) -> None:
 def test_s15_x28_refusals_never_count_as_failures_and_the_metric_tells_the_reason(stack: Stack) -> None:
     me = stack.researcher
     hub = stack.pid("hub")
-    before = me.read("/me")
+    before = me.available()
     for _ in range(6):
         refusal = me.refused({"profile": "gpu-2"})
         assert refusal.status == 409
@@ -132,10 +130,8 @@ def test_s15_x28_refusals_never_count_as_failures_and_the_metric_tells_the_reaso
 def test_credit_for_one_server_and_two_parallel_starts_make_one(stack: Stack) -> None:
     """Each start must be covered for its first quarter of an hour: 1/8 of a GPU needs 0.03125 credits."""
     poor = stack.add("poor")
-    spare = poor.read("/me")["available_micro_credits"]
-    assert spare == 100_000_000
-    limit = {"monthly_micro_credits": 50_000}
-    answer = stack.admin.berth("/accounts/poor/limits", "PUT", limit)
+    assert poor.available() == 100_000_000
+    answer = stack.admin.berth("/accounts/poor/limits", "PUT", {"monthly_micro_credits": 50_000})
     assert answer.status_code == 200, answer.text
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(poor.ask_start, {"profile": "gpu-1-8"}, server=server) for server in ("", "two")]

@@ -112,8 +112,8 @@ def test_status_names_every_process_and_device(stack: Stack) -> None:
 
 
 def test_a_grant_from_the_command_line_is_seen_at_once(stack: Stack) -> None:
-    before = stack.researcher.read("/me")["available_micro_credits"]
+    before = stack.researcher.available()
     stack.run("grant", "researcher", "12.5", "--note", "by hand")
-    assert stack.researcher.read("/me")["available_micro_credits"] == before + 12_500_000
+    assert stack.researcher.available() == before + 12_500_000
     assert stack.run("grant", "nobody-here", "1", code=1) == ""
     assert stack.run("grant", "researcher", "-1", code=2) == ""
