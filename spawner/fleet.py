@@ -89,7 +89,7 @@ def to_devices(
     """
     before = {device.uuid: device for device in previous if device.host == host}
     if isinstance(readings, Unreachable):
-        return _ordered(_troubled(device, DeviceState.SUSPECT, readings.why) for device in before.values())
+        return _ordered(_unheard(device, readings.why) for device in before.values())
     named = {reading.uuid: reading for reading in readings if reading.uuid}
     rows = [
         _row(host, reading, before.get(uuid), now, (modes or {}).get(uuid, mode)) for uuid, reading in named.items()
@@ -120,6 +120,11 @@ def _troubled(device: Device, state: DeviceState, why: str) -> Device:
     if device.state in _KEPT:
         return device
     return replace(device, state=state, why=why)
+
+
+def _unheard(device: Device, why: str) -> Device:
+    """Nothing was learned of the device; what was lost before is still lost."""
+    return device if device.state is DeviceState.LOST else _troubled(device, DeviceState.SUSPECT, why)
 
 
 def _row(host: str, reading: GpuReading, before: Device | None, now: datetime, mode: str) -> Device:
