@@ -19,7 +19,7 @@ source = "simulated"
 simulated = 1
 
 [first_start]
-monthly_credits = 100
+monthly_credits = 0.05
 max_servers = 2
 max_gpus = 1
 """
@@ -130,14 +130,13 @@ def test_s15_x28_refusals_never_count_as_failures_and_the_metric_tells_the_reaso
 def test_credit_for_one_server_and_two_parallel_starts_make_one(stack: Stack) -> None:
     """Each start must be covered for its first quarter of an hour: 1/8 of a GPU needs 0.03125 credits."""
     poor = stack.add("poor")
-    assert poor.available() == 100_000_000
-    answer = stack.admin.berth("/accounts/poor/limits", "PUT", {"monthly_micro_credits": 50_000})
-    assert answer.status_code == 200, answer.text
+    assert poor.available() == 50_000
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(poor.ask_start, {"profile": "gpu-1-8"}, server=server) for server in ("", "two")]
-        answers = sorted(job.result().status_code for job in asked)
-    assert answers[0] in (201, 202)
-    assert answers[1] == 409
+        answers = sorted((job.result() for job in asked), key=lambda answer: answer.status_code)
+    assert answers[0].status_code in (201, 202)
+    assert answers[1].status_code == 409
+    assert "The balance is 0.01 credits" in answers[1].json()["message"]
     until(lambda: [lease for lease in poor.leases() if lease["state"] == "RUNNING"], 30, "one server runs")
     assert len([lease for lease in poor.leases() if lease["state"] != "SETTLED"]) == 1
     running = "" if poor.ready() else "two"
