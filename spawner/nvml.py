@@ -284,7 +284,7 @@ def load() -> Any:
     """The module pynvml of nvidia-ml-py. Raises `ForeignModule` for any other, or none."""
     remedy = "run: pip uninstall pynvml; pip install --force-reinstall nvidia-ml-py"
     try:
-        import pynvml  # type: ignore[import-untyped]
+        import pynvml
     except Exception as error:  # a foreign module may fail in any way
         raise ForeignModule(f"the Python module pynvml cannot be imported ({error}); {remedy}") from error
     missing = [name for name in _NEEDED if not hasattr(pynvml, name)]
