@@ -1,0 +1,439 @@
+"""The Hub's spawner: a start becomes a lease, a stop becomes an intent in the book, the rest is seen by the agent.
+
+JupyterHub facts that shape it: a REST start never sees `options_from_form`, so `apply_user_options` validates, and
+`start` again; a refusal is a `SpawnException`, since anything else counts towards the Hub's own exit; state is saved
+only after `start` has returned, so the book is asked by holder where there is none; `stop` is skipped for a server that
+died by itself, so nothing is charged or released here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+import traceback
+from collections.abc import AsyncIterator, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from jupyterhub.spawner import Spawner, SpawnException
+from jupyterhub.traitlets import Callable
+from traitlets import Float, default
+
+from quota.errors import NotFound, Reason, Refused
+from quota.leases import Holder, Lease, LeaseRequest, State, StopReason
+from spawner import form
+from spawner.container import INHERITED, Place, server_spec
+from spawner.homes import prepare_home, settings_folder
+from spawner.hub_facts import asked_by, name_of
+from spawner.messages import status, words
+from spawner.names import check_username
+from spawner.ports import Seen, ServerSpec, Unreachable
+from spawner.profiles import Choice, parse_choice
+from spawner.progress import Progress
+from spawner.reach import connects, free_port, http_status, reachable
+from spawner.start import GiveUp, Start
+from spawner.threads import in_thread, looks_at
+from spawner.wiring import Wiring
+
+__all__ = ["GpuSpawner", "LocalGpuSpawner", "Wiring"]
+
+#: A cancelled start gets this long to undo itself before the Hub goes on; it goes on undoing afterwards. The Hub
+#: itself waits one second after it has cancelled.
+CANCEL_SECONDS: Final = 0.7
+#: `poll` of many servers shares one look of at most this age.
+POLL_AGE_SECONDS: Final = 1.0
+
+
+class GpuSpawner(Spawner):
+    """Starts servers on leases. What runs them is behind `Wiring.runtime`; a subclass says what is run and where."""
+
+    wire = Callable(
+        config=True,
+        help="A function without arguments that returns the `spawner.wiring.Wiring` of this hub process.",
+    )
+    stop_grace = Float(10.0, min=0.0, config=True, help="Seconds a server is given to end before it is forced.")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._lease_id = ""
+        self._starting: Start | None = None
+        self._begun: asyncio.Task[Lease] | None = None
+        self._looked_for_after = 0.0  # looks from before the start say nothing about it
+        self._unproven = False  # found by its holder after a crash of the hub, and not heard of since
+        self._told = Progress()
+
+    @property
+    def wiring(self) -> Wiring:
+        """The parts of this process. Raises `RuntimeError` where the composition root set none."""
+        if self.wire is None:
+            raise RuntimeError("c.GpuSpawner.wire is not set: Berth's own JupyterHub configuration sets it")
+        made: Wiring = self.wire()
+        return made
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.user.name, self.name)
+
+    # ---- options -------------------------------------------------------------------------------------------------
+
+    @default("poll_interval")
+    def _default_poll_interval(self) -> int:
+        return 5
+
+    @default("default_url")
+    def _default_default_url(self) -> str:
+        return "/lab"
+
+    @default("env_keep")
+    def _default_env_keep(self) -> list[str]:
+        return list(INHERITED)
+
+    @default("options_from_form")
+    def _default_options_from_form(self) -> Any:
+        return _flatten
+
+    @default("apply_user_options")
+    def _default_apply_user_options(self) -> Any:
+        return _validate
+
+    @default("options_form")
+    def _default_options_form(self) -> Any:
+        return _options_form
+
+    def choose(self, options: Mapping[str, object]) -> Choice:
+        """The options of a start as a valid choice, for form, REST and admin starts alike. Raises `Refused`."""
+        check_username(self.user.name)
+        return parse_choice(options, self.wiring.profiles, tuple(self.wiring.images), user=self.user.name)
+
+    async def render_form(self) -> str:
+        """The form's inside. What cannot be read is said; it never keeps the page from being shown."""
+        wiring = self.wiring
+        try:
+            facts = await in_thread(_form_facts, wiring, self.user.name, dict(self.user_options or {}))
+        except Exception:
+            self.log.exception("The start form of %s could not be made", self._log_name)
+            return form.render_trouble(words(Refused(Reason.BOOK_UNAVAILABLE)))
+        return form.render(form.view(facts))
+
+    # ---- start ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> tuple[str, int]:
+        """Reserve, start, wait for the answer; the (ip, port) the Hub reaches the server at.
+
+        Raises `SpawnException` with Berth's reason for whatever goes wrong: five bad starts must not end the Hub.
+        """
+        self._told.restart()
+        try:
+            start, ip, port = self._prepare()
+            self._starting = start
+            self._begun = asyncio.ensure_future(start.run())
+            self._begun.add_done_callback(_retrieve)
+            await self._await_start(start, self._begun)
+        except Exception as error:
+            raise self._spawn_exception(error) from None
+        finally:
+            if self._starting is not None and self._starting.lease is not None:
+                self._lease_id = self._starting.lease.id
+        return ip, port
+
+    def _prepare(self) -> tuple[Start, str, int]:
+        """All that is read from the Hub, on its own thread: its database session belongs there."""
+        choice = self.choose(self.user_options or {})
+        ip, port = reachable(self.ip), free_port()
+        self.port = port
+        env, base_url = self.get_env(), self.server.base_url if self.server else "/"
+
+        def make_spec(lease: Lease) -> ServerSpec:
+            return self.make_spec(lease, env)
+
+        async def probe() -> bool:
+            return await self.answers(ip, port, base_url)
+
+        self._looked_for_after = time.monotonic()
+        self._unproven = False
+        return Start(self.wiring, self._request(choice), make_spec, probe, self._told), ip, port
+
+    def _request(self, choice: Choice) -> LeaseRequest:
+        profile = choice.profile
+        return LeaseRequest(
+            holder=self.holder,
+            account=choice.account,
+            profile=profile.name,
+            image=choice.image,
+            share=profile.share,
+            count=profile.count,
+            owner=self.wiring.boot,
+            requested_by=name_of(getattr(self.handler, "current_user", None)) or self.user.name,
+        )
+
+    async def _await_start(self, start: Start, begun: asyncio.Task[Lease]) -> Lease:
+        """The Hub cancels a start that is taken back or too slow. The start itself is never cancelled: told to
+        give up, it knows what it holds."""
+        try:
+            return await asyncio.shield(begun)
+        except asyncio.CancelledError:
+            start.abort(GiveUp(StopReason.USER, "the start was cancelled", self.user.name))
+            await asyncio.wait([begun], timeout=CANCEL_SECONDS)
+            raise
+
+    def make_spec(self, lease: Lease, env: Mapping[str, str]) -> ServerSpec:
+        """What to run for a lease; called in a thread. `env` is the Hub's. A subclass says."""
+        raise NotImplementedError
+
+    async def answers(self, ip: str, port: int, base_url: str) -> bool:
+        """Whether the server's own API answers. 404 is somebody else's server that took the port meanwhile."""
+        if self.internal_ssl:
+            return await connects(ip, port)
+        code = await http_status(ip, port, f"{base_url}api")
+        return code is not None and code < 500 and code != 404
+
+    def _spawn_exception(self, error: Exception) -> SpawnException:
+        if not isinstance(error, Refused):
+            self.log.error("The start of %s failed:\n%s", self._log_name, traceback.format_exc())
+            error = Refused(Reason.START_FAILED)
+        elif error.__cause__ is not None:
+            trace = "".join(traceback.format_exception(error.__cause__))
+            self.log.error("The start of %s met trouble:\n%s", self._log_name, trace)
+        return spawn_exception(error)
+
+    # ---- stop ----------------------------------------------------------------------------------------------------
+
+    async def stop(self, now: bool = False) -> None:
+        """Write the intent, ask the server to end, force it after the grace. The slot is freed by the agent, once it
+        has seen that nothing runs. Never raises: the Hub would keep a server pending for ever."""
+        why = self._why_stopped()
+        if self._begun is not None and not self._begun.done():
+            assert self._starting is not None
+            self._starting.abort(why)
+            await asyncio.wait([self._begun], timeout=self.stop_grace + 5)
+        lease_id = self._lease_id or await self._live_id()
+        if not lease_id:
+            return
+        await self._tell_book(lease_id, why)
+        grace = 0.0 if now else self.stop_grace
+        if not await self._end(lease_id, grace):
+            self.log.error("The server of lease %s has not ended yet; the agent goes on with it", lease_id)
+            return
+        await self._try("given up", self.wiring.book.acknowledge, lease_id, self.wiring.boot)
+
+    def _why_stopped(self) -> GiveUp:
+        """A reason that is in the book already stays; this one is for a stop that came by the Hub alone."""
+        if self._start_failed_after_ready:
+            return GiveUp(StopReason.FAILED, "the start failed after the server had answered")
+        by, reason = asked_by(asyncio.current_task(), self.user.name)
+        return GiveUp(reason, "asked for by the Hub", by)
+
+    @property
+    def _start_failed_after_ready(self) -> bool:
+        """The Hub gives up a server that does not answer *it*, or for which it could not add a route."""
+        return bool(self._waiting_for_response or self._proxy_pending or self._unproven)
+
+    async def _tell_book(self, lease_id: str, why: GiveUp) -> None:
+        book = self.wiring.book
+        if self._start_failed_after_ready:
+            await self._try("voided", book.void, lease_id)
+        await self._try(
+            "told to stop",
+            book.request_stop,
+            lease_id,
+            why.reason,
+            detail=why.detail,
+            by=why.by,
+            stop_after=self.wiring.clock.now(),
+        )
+
+    async def _end(self, lease_id: str, grace: float) -> bool:
+        """Whether the server has been seen to be gone, forced after the grace."""
+        runtime, asked = self.wiring.runtime, time.monotonic()
+        await self._try("asked to end", runtime.stop, lease_id, grace)
+        while time.monotonic() < asked + grace + 2:
+            if await self._exit_code(lease_id, time.monotonic() - 0.05) is not None:
+                return True
+            await asyncio.sleep(0.05)
+        return await self._try("forced to end", runtime.remove, lease_id)
+
+    async def _try(self, what: str, call: Any, *args: Any, **kwargs: Any) -> bool:
+        """A call that must not keep the rest of a stop from happening."""
+        try:
+            await in_thread(call, *args, **kwargs)
+        except Exception:
+            self.log.exception("The server of %s could not be %s", self._log_name, what)
+            return False
+        return True
+
+    async def _live_id(self) -> str:
+        """The lease of this server by its holder; "" where there is none or the book does not tell."""
+        try:
+            lease = await in_thread(self.wiring.book.live_of, self.holder)
+        except Exception:
+            self.log.exception("The book cannot tell what %s holds", self._log_name)
+            return ""
+        return lease.id if lease is not None else ""
+
+    # ---- poll and state ------------------------------------------------------------------------------------------
+
+    async def poll(self) -> int | None:
+        """None while it runs or nobody can tell; else the exit code, 0 where that is unknown."""
+        if self._begun is not None and not self._begun.done():
+            return None
+        if not self._lease_id:
+            return await self._poll_by_holder()
+        newer_than = max(self._looked_for_after, time.monotonic() - POLL_AGE_SECONDS)
+        return await self._exit_code(self._lease_id, newer_than)
+
+    async def _exit_code(self, lease_id: str, newer_than: float) -> int | None:
+        look = await looks_at(self.wiring.runtime).newer_than(newer_than)
+        if isinstance(look, Unreachable):
+            return None
+        seen = look.get(lease_id, Seen(lease_id, running=False))
+        return None if seen.running else seen.exit_code or 0
+
+    async def _poll_by_holder(self) -> int | None:
+        """No state: never started here, refused, or the Hub was killed before it could save it."""
+        wiring = self.wiring
+        try:
+            lease = await in_thread(wiring.book.live_of, self.holder)
+        except Exception:
+            self.log.exception("The book cannot tell whether %s runs", self._log_name)
+            return None
+        if lease is None:
+            return 0
+        if lease.state in (State.RESERVED, State.STARTING):
+            # Only what was once confirmed is adopted: a start of a hub that is dead is ended by the agent.
+            return None if lease.owner == wiring.boot else 0
+        return await self._exit_code(lease.id, time.monotonic() - POLL_AGE_SECONDS)
+
+    async def get_url(self) -> str:
+        """Asked after a restart of the Hub, for a server that runs. One without state was confirmed in the moment
+        the Hub was killed; until the Hub has reached it, its start counts as failed."""
+        if not self._lease_id:
+            self._lease_id = await self._live_id()
+            self._unproven = bool(self._lease_id)
+        url: str = await super().get_url()
+        return url
+
+    def start_polling(self) -> None:
+        self._unproven = False
+        super().start_polling()
+
+    def get_state(self) -> dict[str, Any]:
+        state: dict[str, Any] = super().get_state()
+        if self._lease_id:
+            state["lease_id"] = self._lease_id
+        return state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        super().load_state(state)
+        self._lease_id = str(state.get("lease_id") or "")
+
+    def clear_state(self) -> None:
+        super().clear_state()
+        self._lease_id = ""
+        self._unproven = False
+        if self._begun is not None and self._begun.done():
+            self._begun = self._starting = None
+
+    async def progress(self) -> AsyncIterator[dict[str, int | str]]:
+        """Every step in words, for whoever looks, however late."""
+        async for event in self._told.follow():
+            yield event
+
+
+class LocalGpuSpawner(GpuSpawner):
+    """Servers as processes of this machine, each in a home of its own below `Wiring.homes`. Isolates nothing."""
+
+    @default("cmd")
+    def _default_cmd(self) -> list[str]:
+        return [sys.executable, "-m", "berth_lab.launch"]
+
+    def get_env(self) -> dict[str, str]:
+        """The Hub's variables, with this environment's programs first on the path."""
+        env: dict[str, str] = super().get_env()
+        programs = str(Path(sys.executable).parent)
+        env["PATH"] = os.pathsep.join([programs, env.get("PATH") or os.defpath])
+        if sys.prefix != sys.base_prefix:
+            env["VIRTUAL_ENV"] = sys.prefix
+        if not env.get("SHELL") and Path("/bin/bash").exists():
+            env["SHELL"] = "/bin/bash"  # a terminal is sh otherwise
+        return env
+
+    def make_spec(self, lease: Lease, env: Mapping[str, str]) -> ServerSpec:
+        """The server of a lease in the user's home. Raises `OSError` where the home cannot be made."""
+        wiring = self.wiring
+        home = prepare_home(wiring.homes, lease.holder.user)
+        place = Place(str(home), str(settings_folder()), wiring.service_url, _torch_version())
+        devices = wiring.rows.devices() if lease.count else []
+        return server_spec(lease, self._argv(), env, devices, place)
+
+    def _argv(self) -> list[str]:
+        as_root = ["--allow-root"] if os.geteuid() == 0 else []
+        return [*self.cmd, *self.get_args(), *as_root]
+
+
+# ---- functions that traitlets calls ----------------------------------------------------------------------------------
+
+
+def _flatten(form_data: Mapping[str, Any]) -> dict[str, Any]:
+    """A form's lists of one as plain values. What came twice stays a list, and is refused as such."""
+    return {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in form_data.items()}
+
+
+def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
+    """Refuse bad options before anything of a start has happened."""
+    try:
+        spawner.choose(options)
+    except Refused as refused:
+        raise spawn_exception(refused) from None
+
+
+async def _options_form(spawner: GpuSpawner) -> str:
+    return await spawner.render_form()
+
+
+def _form_facts(wiring: Wiring, user: str, chosen: Mapping[str, object]) -> form.Facts:
+    try:
+        account = wiring.bank.account(user)
+    except NotFound:
+        wiring.bank.ensure_account(user)
+        account = wiring.bank.account(user)
+    return form.Facts(
+        profiles=wiring.profiles,
+        images=wiring.images,
+        devices=wiring.rows.devices(),
+        limits=account.limits,
+        available=account.available,
+        price=wiring.bank.price(),
+        backend_words=wiring.backend_words,
+        chosen=chosen,
+    )
+
+
+def _torch_version() -> str | None:
+    try:
+        return metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _retrieve(task: asyncio.Task[Lease]) -> None:
+    """Somebody has seen the outcome: asyncio complains at exit about one that nobody asked for."""
+    if not task.cancelled():
+        task.exception()
+
+
+def spawn_exception(refused: Refused) -> SpawnException:
+    """A refusal as the Hub wants it: words for people, the reason for the metric, the whole for the log."""
+    text = words(refused)
+    facts = {key: value for key, value in refused.facts.items() if key != "log"}
+    tail = refused.facts.get("log")
+    log_message = f"{refused.reason.value} {facts}" if facts else refused.reason.value
+    if isinstance(tail, tuple) and tail:
+        log_message += "; the end of its log:\n" + "\n".join(f"    {line}" for line in tail)
+    error = SpawnException(
+        text, reason=refused.reason.value, status_code=status(refused.reason), log_message=log_message
+    )
+    error.jupyterhub_message = text  # else the start page shows the log's words
+    return error

@@ -1,0 +1,328 @@
+"""One start of one server: from the request to the answer, or back to nothing.
+
+The steps and why in this order: DESIGN of the lease protocol (ARCHITECTURE, "The lease protocol"). A start runs as a
+task of its own that nobody cancels: it is told to give up (`abort`) and does so between two steps, so it always
+knows what it holds and undoes exactly that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Concatenate, Final, ParamSpec, TypeVar
+
+from quota.errors import BerthError, Reason, Refused, Stale
+from quota.leases import Lease, LeaseRequest, State, StopReason, Target
+from quota.transitions import IllegalMove
+from spawner.fleet import describe, held_words
+from spawner.ports import Seen, ServerSpec, Unreachable
+from spawner.progress import Progress
+from spawner.threads import in_thread, looks_at
+from spawner.wiring import Wiring
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+log = logging.getLogger("berth.spawner")
+
+#: How long a start waits for the end of the same server's last run.
+EARLIER_SECONDS: Final = 20.0
+#: A ready server is seen at once; the Hub's own waiting backs off to seconds.
+PROBE_SECONDS: Final = 0.05
+LOOK_SECONDS: Final = 0.25
+BOOK_SECONDS: Final = 1.0
+#: How often a write is tried that met somebody else's.
+TRIES: Final = 10
+#: While the book cannot be written, giving up is tried again this often.
+RETRY_SECONDS: Final = 5.0
+
+Probe = Callable[[], Awaitable[bool]]
+MakeSpec = Callable[[Lease], ServerSpec]
+
+
+@dataclass(frozen=True, slots=True)
+class GiveUp:
+    """Why a start is to give up: a reason for the book, words for its row, and who asked."""
+
+    reason: StopReason
+    detail: str
+    by: str = ""
+
+
+class Start:
+    """One start. `make_spec` blocks (it prepares the home) and runs in a thread; `probe` tells whether the server
+    answers. `lease` is set as soon as there is one."""
+
+    def __init__(
+        self, wiring: Wiring, request: LeaseRequest, make_spec: MakeSpec, probe: Probe, told: Progress
+    ) -> None:
+        self.lease: Lease | None = None
+        self._wiring = wiring
+        self._request = request
+        self._make_spec = make_spec
+        self._probe = probe
+        self._told = told
+        self._give_up: GiveUp | None = None
+        self._woken = asyncio.Event()
+        self._tell_from = 1
+        self._next_look = 0.0
+        self._next_book = 0.0
+
+    def abort(self, why: GiveUp) -> None:
+        """Have it give up at the next step; the first reason stays."""
+        self._give_up = self._give_up or why
+        self._woken.set()
+
+    async def run(self) -> Lease:
+        """The lease, running and answering.
+
+        Raises `Refused`: what the book refuses, STOPPING, STOP_REQUESTED, START_FAILED (facts `exit_code`, `tail`,
+        `log`), START_TIMEOUT, BOOK_UNAVAILABLE. Then nothing is held any more, or is on its way to be given back.
+        """
+        try:
+            return await self._steps()
+        except Exception as error:
+            await self._undo(error)
+            raise
+        finally:
+            self._told.finish()
+
+    async def _steps(self) -> Lease:
+        wiring = self._wiring
+        self._told.say(5, "Checking your request")
+        await self._wait_for_earlier()
+        lease = self.lease = await self._book(wiring.book.reserve, self._request, wiring.place)
+        _OURS.add(lease.id)
+        self._told.say(25, await self._room_words(lease))
+        deadline = wiring.clock.now() + timedelta(seconds=wiring.start_timeout_s)
+        give_up_at = time.monotonic() + wiring.start_timeout_s
+        lease = self.lease = await self._advance(wiring.book.mark_starting, deadline)
+        spec = await self._world(self._make_spec, lease)
+        self._check()
+        self._told.say(35, "Starting the server")
+        await self._world(wiring.runtime.start, spec)
+        await self._until_it_answers(give_up_at)
+        lease = self.lease = await self._advance(wiring.book.mark_running, wiring.boot, wiring.clock.now())
+        _OURS.discard(lease.id)
+        self._told.say(95, "JupyterLab answers")
+        return lease
+
+    # ---- before anything is held -------------------------------------------------------------------------------
+
+    async def _wait_for_earlier(self) -> None:
+        """Visibly wait until the last run of this server has let go. The Hub starts a server only when it has none,
+        so a lease that still means to run was left behind and is told to stop."""
+        book, holder = self._wiring.book, self._request.holder
+        began, self._tell_from = time.monotonic(), 1
+        while True:
+            self._check()
+            earlier = await self._book(book.live_of, holder)
+            if earlier is None:
+                return
+            if earlier.target is Target.RUN and earlier.id not in _OURS:
+                await self._stop_left_behind(earlier)
+            waited = time.monotonic() - began
+            if waited > EARLIER_SECONDS:
+                raise Refused(Reason.STOPPING, lease=earlier.id)
+            self._tell_waiting(10, "Waiting for the last run of this server to end", began)
+            await self._pause(0.2)
+
+    async def _stop_left_behind(self, lease: Lease) -> None:
+        log.warning("Lease %s of %s was left behind; stopping it for a new start", lease.id, lease.holder)
+        book, detail = self._wiring.book, "a new start of the same server found it left behind"
+        await self._book(book.request_stop, lease.id, StopReason.PLATFORM, detail=detail, by=self._request.requested_by)
+        if lease.owner == self._wiring.boot and lease.state in (State.RESERVED, State.STARTING):
+            await self._book(book.acknowledge, lease.id, self._wiring.boot)  # by a start of ours that could not
+        await self._world(self._wiring.runtime.stop, lease.id, 5.0)
+
+    async def _room_words(self, lease: Lease) -> str:
+        uuids = {slot.device for slot in lease.slots if slot.device is not None}
+        if not uuids:
+            return "Room found: CPU only"
+        devices = await self._book(self._wiring.rows.devices)
+        names = sorted(describe(device) for device in devices if device.uuid in uuids)
+        return f"Room found: {held_words(lease.share, lease.count, lease.simulated)} on {'; '.join(names)}"
+
+    # ---- until it answers --------------------------------------------------------------------------------------
+
+    async def _until_it_answers(self, give_up_at: float) -> None:
+        began, self._tell_from = time.monotonic(), 2
+        while not await self._probe():
+            self._check()
+            await self._watch(began)
+            if time.monotonic() > give_up_at:
+                tail = await self._tail()
+                raise Refused(Reason.START_TIMEOUT, seconds=round(self._wiring.start_timeout_s), log=tail)
+            self._tell_waiting(45, "Waiting for JupyterLab", began)
+            await self._pause(PROBE_SECONDS)
+        self._check()
+
+    async def _watch(self, began: float) -> None:
+        """Notice an early exit, and a stop that somebody else asked for."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_SECONDS
+            await self._check_alive(max(began, now - LOOK_SECONDS))
+        if now >= self._next_book:
+            self._next_book = now + BOOK_SECONDS
+            await self._check_wanted()
+
+    async def _check_alive(self, newer_than: float) -> None:
+        assert self.lease is not None
+        look = await looks_at(self._wiring.runtime).newer_than(newer_than)
+        if isinstance(look, Unreachable):
+            return
+        seen = look.get(self.lease.id, Seen(self.lease.id, running=False))
+        if seen.running:
+            return
+        await self._check_wanted()
+        tail = await self._tail()
+        last = next((line for line in reversed(tail) if line.strip()), "")
+        raise Refused(Reason.START_FAILED, exit_code=seen.exit_code, tail=last, log=tail)
+
+    async def _check_wanted(self) -> None:
+        assert self.lease is not None
+        lease = await self._book(self._wiring.book.lease, self.lease.id)
+        self._refuse_if_stopped(lease)
+
+    @staticmethod
+    def _refuse_if_stopped(lease: Lease) -> None:
+        if lease.target is Target.STOP:
+            raise Refused(Reason.STOP_REQUESTED, by=lease.stop_by, stop_reason=str(lease.stop_reason or ""))
+
+    async def _tail(self) -> tuple[str, ...]:
+        assert self.lease is not None
+        try:
+            return await in_thread(self._wiring.runtime.log_tail, self.lease.id, 20)
+        except Exception:
+            log.exception("The log of lease %s could not be read", self.lease.id)
+            return ()
+
+    # ---- giving up ---------------------------------------------------------------------------------------------
+
+    async def _undo(self, error: Exception) -> None:
+        """Nothing may be left of a start that failed. The slot is not freed here: the agent does, once it has seen
+        that nothing runs; acknowledging tells it that nothing more will come."""
+        if self.lease is None:
+            self.lease = await self._perhaps_reserved(error)
+        if self.lease is None:
+            return
+        why = self._give_up or GiveUp(StopReason.FAILED, _detail(error))
+        if await self._try_to_undo(self.lease.id, why):
+            _OURS.discard(self.lease.id)
+            return
+        _keep(asyncio.ensure_future(self._undo_later(self.lease.id, why)))
+
+    async def _perhaps_reserved(self, error: Exception) -> Lease | None:
+        """A book that failed us may have committed first. What is not found here, the next start finds."""
+        if not isinstance(error, Refused) or error.reason is not Reason.BOOK_UNAVAILABLE:
+            return None
+        try:
+            lease = await in_thread(self._wiring.book.live_of, self._request.holder)
+        except Exception:
+            log.exception("The book cannot tell whether %s holds anything", self._request.holder)
+            return None
+        begun = lease is not None and lease.state is State.RESERVED and lease.owner == self._wiring.boot
+        return lease if begun and lease is not None and lease.id not in _OURS else None
+
+    async def _try_to_undo(self, lease_id: str, why: GiveUp) -> bool:
+        book, undone = self._wiring.book, True
+        try:
+            await in_thread(book.request_stop, lease_id, why.reason, detail=why.detail, by=why.by)
+        except Exception:
+            log.exception("Lease %s of a failed start could not be told to stop", lease_id)
+            undone = False
+        try:
+            await in_thread(self._wiring.runtime.remove, lease_id)
+        except Exception:
+            log.exception("The server of lease %s could not be removed; the agent goes on with it", lease_id)
+        try:
+            await in_thread(book.acknowledge, lease_id, self._wiring.boot)
+        except Exception:
+            log.exception("Lease %s of a failed start could not be given up", lease_id)
+            undone = False
+        return undone
+
+    async def _undo_later(self, lease_id: str, why: GiveUp) -> None:
+        """Only the living owner takes a lease out of STARTING: until the book can be written again, it is on us."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            if await self._try_to_undo(lease_id, why):
+                _OURS.discard(lease_id)
+                return
+
+    # ---- small things ------------------------------------------------------------------------------------------
+
+    async def _book(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A call of the book. What is no word of the book's own is trouble with the book."""
+        try:
+            return await in_thread(call, *args, **kwargs)
+        except BerthError:
+            raise
+        except Exception as error:
+            raise Refused(Reason.BOOK_UNAVAILABLE, why=f"{type(error).__name__}: {error}") from error
+
+    async def _world(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """A call of the runtime or the disk."""
+        try:
+            return await in_thread(call, *args, **kwargs)
+        except BerthError:
+            raise
+        except Exception as error:
+            raise Refused(Reason.START_FAILED, why=f"{type(error).__name__}: {error}") from error
+
+    async def _advance(self, move: Callable[Concatenate[Lease, P], Lease], *args: P.args, **kwargs: P.kwargs) -> Lease:
+        """A step of our own lease, again with what is there now when somebody else wrote it in between."""
+        assert self.lease is not None
+        lease = self.lease
+        for _ in range(TRIES):
+            self._check()
+            try:
+                return await self._book(move, lease, *args, **kwargs)
+            except (Stale, IllegalMove) as error:
+                lease = await self._book(self._wiring.book.lease, lease.id)
+                self._refuse_if_stopped(lease)
+                log.info("Lease %s: trying again after %s", lease.id, error)
+                await self._pause(0.1)
+        raise Refused(Reason.BOOK_UNAVAILABLE, why="the lease is written by others all the time")
+
+    def _check(self) -> None:
+        if self._give_up is not None:
+            raise Refused(Reason.STOP_REQUESTED, by=self._give_up.by)
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._woken.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _tell_waiting(self, percent: int, words: str, began: float) -> None:
+        """The seconds so far, more and more rarely, so that the page's log stays readable."""
+        seconds = int(time.monotonic() - began)
+        if seconds >= self._tell_from:
+            self._tell_from = seconds + (2 if seconds < 10 else 5 if seconds < 60 else 15)
+            self._told.say(min(90, percent + seconds), f"{words} ({seconds} s)")
+
+
+#: Leases that a start of this process holds or is giving back: whoever meets one waits for it.
+_OURS: set[str] = set()
+
+_KEPT: set[asyncio.Task[None]] = set()
+
+
+def _keep(task: asyncio.Task[None]) -> None:
+    """The loop holds tasks weakly only."""
+    _KEPT.add(task)
+    task.add_done_callback(_KEPT.discard)
+
+
+def _detail(error: Exception) -> str:
+    """For the lease's row: why a start failed, one line."""
+    if not isinstance(error, Refused):
+        return f"the start failed: {type(error).__name__}"
+    known = [f"{key} {error.facts[key]}" for key in ("exit_code", "seconds", "why") if error.facts.get(key) is not None]
+    return ", ".join([f"the start failed: {error.reason.value}", *known])[:300]
