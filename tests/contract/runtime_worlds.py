@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from spawner.local_runtime import LocalRuntime
-from spawner.ports import Look, Runtime, Seen, ServerSpec
+from spawner.ports import Look, Runtime, Seen, ServerSpec, Unreachable
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtime import FakeRuntime
 
@@ -39,7 +39,8 @@ def until(predicate: Callable[[], object], what: str = "", patience_s: float = P
 
 
 class World(Protocol):
-    runtime: Runtime
+    @property
+    def runtime(self) -> Runtime: ...
 
     def start(self, lease_id: str, *, deaf: bool = False) -> None:
         """Start a server and wait until it listens to signals (or has decided not to)."""
@@ -142,5 +143,5 @@ class LocalWorld:
 
 def seen_in(look: Look, lease_id: str) -> Seen | None:
     """What a look saw of one lease; the look itself must have succeeded."""
-    assert not hasattr(look, "why"), look
-    return look.get(lease_id)  # type: ignore[union-attr]
+    assert not isinstance(look, Unreachable), look
+    return look.get(lease_id)

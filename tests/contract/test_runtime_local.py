@@ -176,7 +176,7 @@ def test_a_removal_under_way_keeps_a_late_runner_from_starting(world: LocalWorld
 def test_a_stop_that_came_before_the_start_holds(world: LocalWorld) -> None:
     folder = world.root / "l1"
     folder.mkdir()
-    spec = {"argv": ["touch", str(world.folder / "ran")], "env": dict(os.environ), "cwd": "/", "log": os.devnull}
+    spec: dict[str, object] = {"argv": ["touch", str(world.folder / "ran")], "env": {}, "cwd": "/", "log": os.devnull}
     runner.write_record(str(folder), "spec.json", spec)
     world.runtime.stop("l1", 10)
     subprocess.run([sys.executable, "-I", "-S", runner.__file__, str(folder)], check=True)
@@ -292,7 +292,12 @@ def test_s12_with_its_runner_dead_a_deaf_server_is_forced_by_a_later_call(world:
     world.runtime.stop("l1", 0.3)
     world.again().stop("l1", 0.3)
     assert look(world).running  # type: ignore[union-attr]
-    until(lambda: (world.again().stop("l1", 60), not look(world).running)[1])  # type: ignore[union-attr]
+
+    def asked_again_it_is_gone() -> bool:
+        world.again().stop("l1", 60)
+        return not look(world).running  # type: ignore[union-attr]
+
+    until(asked_again_it_is_gone)
 
 
 def test_a_stop_file_alone_is_enough(world: LocalWorld) -> None:
@@ -339,16 +344,17 @@ def test_cpu_time_counts_descendants_and_never_falls(world: LocalWorld, monkeypa
     world.start("l1", code=BURN)
     told: list[float] = []
 
-    def tell() -> None:
+    def tell() -> bool:
         seconds = world.runtime.load("l1").cpu_seconds
         assert seconds is not None
         told.append(seconds)
+        return True
 
-    until(lambda: (tell(), (world.home("l1") / "burnt").exists())[1])
+    until(lambda: tell() and (world.home("l1") / "burnt").exists())
     tell()
     assert 0.25 <= told[-1] <= 0.45
     (world.home("l1") / "kernel-ends").touch()
-    until(lambda: (tell(), (world.home("l1") / "collected").exists())[1])
+    until(lambda: tell() and (world.home("l1") / "collected").exists())
     tell()
     assert 0.25 <= told[-1] <= 0.45
     world.kill("l1", "start.json")
