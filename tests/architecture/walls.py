@@ -116,6 +116,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "aiohttp": ("spawner/gpu_spawner.py", "hub_config/*", "quota/web/*", "idle_culler/hub_api.py", "images/lab/*"),
     "jupyter_server": ("images/lab/*",),
     "jupyter_client": ("images/lab/*",),
+    "jupyterlab": ("images/lab/*",),
+    "zmq": ("images/lab/*",),
     "nbformat": ("idle_culler/notebook.py",),
     "setuptools": ("images/lab/setup.py",),
 }

@@ -1,0 +1,75 @@
+"""The server extension: watches kernels, pushes what it sees. Outside Berth it does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import Any
+
+NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
+SETTING = "berth_lab"
+
+
+def _load_jupyter_server_extension(serverapp: Any) -> None:
+    if not all(os.environ.get(name) for name in NEEDED):
+        return
+    try:
+        kit = Kit(serverapp, os.environ["BERTH_SERVICE_URL"], os.environ["JUPYTERHUB_API_TOKEN"])
+        serverapp.io_loop.add_callback(kit.start)
+        serverapp.web_app.settings[SETTING] = kit
+    except Exception as error:  # a notebook without signals is kept, never reclaimed; one that does not start is lost
+        serverapp.log.warning("berth_lab does not run: %s: %s", type(error).__name__, error)
+
+
+class Kit:
+    """Holds the watch and the push together for the life of the server."""
+
+    def __init__(self, serverapp: Any, service: str, token: str) -> None:
+        from berth_lab.push import Push
+        from berth_lab.watch import Watch
+
+        self._app = serverapp
+        self._push = Push(service, token, self.report)
+        self._watch = Watch(serverapp.kernel_manager, self._push.changed)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def report(self) -> dict[str, Any]:
+        """The body of a push (the contract of service `berth`): kernels as `KernelState.report` has them."""
+        return {"kernels": self._watch.report(), "terminals": self._terminals()}
+
+    def _terminals(self) -> int:
+        """Live terminals. What runs in them is not ours to see; the host's CPU signal has it."""
+        manager = self._app.web_app.settings.get("terminal_manager")
+        return len(getattr(manager, "terminals", ()))
+
+    async def start(self) -> None:
+        from berth_lab.watch import KERNEL_EVENTS
+
+        try:
+            self._app.event_logger.add_listener(schema_id=KERNEL_EVENTS, listener=self._on_kernel_event)
+        except Exception as error:  # the round of every few seconds finds kernels as well, only later
+            self._app.log.debug("berth_lab hears no kernel events: %s", error)
+        self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._push.run())]
+
+    async def _on_kernel_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
+        self.sync()
+        asyncio.get_running_loop().call_later(0.2, self.sync)  # the list is changed after the event
+
+    async def _follow(self) -> None:
+        from berth_lab.watch import SYNC_SECONDS
+
+        while True:
+            self.sync()
+            await asyncio.sleep(SYNC_SECONDS)
+
+    def sync(self) -> None:
+        try:
+            self._watch.sync()
+        except Exception as error:
+            self._app.log.debug("berth_lab could not look at the kernels: %s", error)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._watch.close()
