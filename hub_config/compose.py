@@ -165,8 +165,8 @@ def new_boot(role: str) -> str:
     return f"{role}-{secrets.token_hex(8)}"
 
 
-def spawner_wiring(made: Parts, boot: str) -> Any:
-    """What the Hub's spawner needs."""
+def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
+    """What the Hub's spawner needs; `service_url` is where servers reach service `berth`."""
     from spawner.gpu_spawner import Wiring  # imports the Hub, which the other processes need not
 
     return Wiring(
@@ -183,6 +183,7 @@ def spawner_wiring(made: Parts, boot: str) -> Any:
         homes=made.data.homes,
         backend_words=ISOLATION_WORDS,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),
+        service_url=service_url,
     )
 
 
@@ -224,7 +225,7 @@ def service_parts(made: Parts) -> Any:
         zone=made.settings.site.time_zone,
         site=made.settings.site.name,
         refusal_words=words,
-        isolation_words=isolation,
+        isolation_words=lambda mode: str(isolation(mode)),
         image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
     )
 

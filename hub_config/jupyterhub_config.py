@@ -25,7 +25,7 @@ def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
     configure_hub(c, made, ports, host)
     configure_proxy(c, made, ports)
     configure_authenticator(c, made)
-    configure_spawner(c, made, boot)
+    configure_spawner(c, made, ports, boot)
     configure_services(c, made, ports)
     configure_pages(c, made)
 
@@ -72,8 +72,8 @@ def configure_authenticator(c: Any, made: Parts) -> None:
     c.LocalAuthenticator.allow_existing_users = True  # whom an admin adds may log in
 
 
-def configure_spawner(c: Any, made: Parts, boot: str) -> None:
-    wiring = compose.spawner_wiring(made, boot)
+def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
+    wiring = compose.spawner_wiring(made, boot, f"http://127.0.0.1:{ports.berth}/services/berth")
     c.JupyterHub.spawner_class = LocalGpuSpawner
     c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply
     c.Spawner.start_timeout = int(made.settings.hub.start_timeout.total_seconds()) + 30  # ours comes first, with words
