@@ -43,11 +43,14 @@ class Later(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-class _Func:
-    """`sqlalchemy.func`, when somebody calls one."""
+class LaterObject:
+    """Stands for an object of a module until somebody reads an attribute of it."""
+
+    def __init__(self, module: str, name: str) -> None:
+        self._module, self._name = module, name
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module("sqlalchemy").func, name)
+        return getattr(getattr(importlib.import_module(self._module), self._name), name)
 
 
 class _NeverRaised(Exception):
@@ -63,7 +66,7 @@ def _stand_ins() -> list[Later]:
         Later("jupyterhub.handlers"),
         Later("jupyterhub.handlers.pages", HealthCheckHandler=_NeverServed),
         Later("jupyterhub.orm"),
-        Later("sqlalchemy", func=_Func()),
+        Later("sqlalchemy", func=LaterObject("sqlalchemy", "func")),
         Later("sqlalchemy.exc", SQLAlchemyError=_NeverRaised),
     ]
 

@@ -1,0 +1,279 @@
+"""[P] What is known about the use of one server, each signal apart, each perhaps unknown.
+
+`read` turns the book's signal rows into frozen `Signals`. Three sources matter (each payload is JSON):
+
+* `kit`, from the server itself: `{"kernels": [{"id", "busy", "last_execute_at", "busy_since"}], "terminals": n}`;
+  `busy` true, false or null for unknown; execute messages only (a kernel's status polls and comm messages never count);
+* `host`, from the agent: `{"cpu_percent", "cpu_active_at", "window_s"}` of kernels, terminals and all they started;
+* `gpu`, from the agent: `{"util", "memory_used_mib", "simulated", "active_at"}`; on a shared or simulated device
+  use cannot be told per lease, so the signal is *not applicable* rather than unknown.
+
+What the Hub calls a user's activity (an open tab and a poller bump it) is carried for people to read and never counts.
+A stamp without a zone is taken as UTC; one that lies in the future counts as now.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, TypeVar
+
+from quota.leases import Lease
+
+T = TypeVar("T")
+
+#: A source that has not reported for this long says nothing about now.
+STALE = timedelta(seconds=120)
+WHOLE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Known(Generic[T]):
+    """A value and when it was true."""
+
+    value: T
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """Nothing is known, and why: never the same as zero, and never idle."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """This signal cannot exist for this server, and why: it neither keeps nor blinds."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    id: str
+    busy: bool | None  # None: unknown
+    last_execute_at: datetime | None  # None: it has not executed anything
+    busy_since: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Kit:
+    kernels: tuple[Kernel, ...]
+    terminals: int
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    cpu_percent: float  # of one core, over the agent's window, without the notebook server itself
+    cpu_active_at: datetime | None  # None: not since the agent began to look
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    util: int  # percent
+    memory_used_mib: int | None
+    active_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What one look hands to the next about the same lease; it lives in the verdict's evidence.
+
+    `active_at` is the last use ever seen (a kernel that ran and went away leaves no other trace), `watched_since`
+    the start of the stretch in which no source was silent for longer than `STALE`, `warned_at` when the standing
+    warning was given.
+    """
+
+    active_at: datetime | None = None
+    watched_since: datetime | None = None
+    looked_at: datetime | None = None
+    warned_at: datetime | None = None
+
+
+NOTHING = Memory()
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """One server at one moment. `watched_since` is None where it has not been watched without a gap up to now."""
+
+    lease_id: str
+    gpus: int
+    started_at: datetime | None
+    kit: Known[Kit] | Unknown
+    host: Known[Host] | Unknown
+    gpu: Known[Gpu] | Unknown | NotApplicable
+    hub_activity: Known[datetime] | Unknown
+    memory: Memory = NOTHING
+    watched_since: datetime | None = None
+
+
+def moment(value: object, now: datetime) -> datetime | None:
+    """A stamp (a `datetime` or RFC 3339 text) in UTC, at most `now`; None for None and for what is no stamp."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    try:
+        aware = value.replace(tzinfo=UTC) if value.utcoffset() is None else value.astimezone(UTC)
+    except (OverflowError, ValueError):  # the first and last days of the calendar have no other zone
+        return None
+    return min(aware, now)
+
+
+def _number(value: object) -> float | None:
+    """A finite number that is not a truth value; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if abs(value) < 1e15 else None  # not for NaN either: it compares with nothing
+
+
+class _Bad(Exception):
+    """A payload that says nothing."""
+
+
+def _kernel(raw: object, now: datetime) -> Kernel:
+    """A kernel of which something is ill-formed is one whose state is unknown."""
+    row = raw if isinstance(raw, Mapping) else {}
+    busy, last = row.get("busy"), row.get("last_execute_at")
+    executed = moment(last, now)
+    if not isinstance(busy, bool) or (last is not None and executed is None):
+        busy = True if busy is True else None
+    return Kernel(str(row.get("id", "?")), busy, executed, moment(row.get("busy_since"), now))
+
+
+def _kit(payload: Mapping[str, Any], now: datetime) -> Kit:
+    kernels, terminals = payload.get("kernels"), payload.get("terminals", 0)
+    if not isinstance(kernels, list | tuple):
+        raise _Bad("its list of kernels cannot be read")
+    count = _number(terminals)
+    return Kit(tuple(_kernel(raw, now) for raw in kernels), int(count) if count is not None else 0)
+
+
+def _host(payload: Mapping[str, Any], now: datetime) -> Host:
+    percent = _number(payload.get("cpu_percent"))
+    if percent is None or percent < 0:
+        raise _Bad("the CPU use could not be measured")
+    return Host(percent, moment(payload.get("cpu_active_at"), now))
+
+
+def _gpu(payload: Mapping[str, Any], now: datetime) -> Gpu:
+    util, memory = _number(payload.get("util")), _number(payload.get("memory_used_mib"))
+    if util is None or not 0 <= util <= 100:
+        raise _Bad("the GPU's utilisation could not be read")
+    return Gpu(int(util), None if memory is None else int(memory), moment(payload.get("active_at"), now))
+
+
+#: A source's last report: when it came, and what it said.
+Row = tuple[datetime, Mapping[str, Any]]
+
+
+def _report(rows: Mapping[str, Row], source: str, whose: str, now: datetime) -> tuple[datetime, Mapping[str, Any]]:
+    """A source's fresh report. Raises `_Bad` with the reason where there is none."""
+    row = rows.get(source)
+    if row is None:
+        raise _Bad(f"{whose} has not reported")
+    at, payload = moment(row[0], now), row[1]
+    if at is None or not isinstance(payload, Mapping):
+        raise _Bad(f"the report of {whose} cannot be read")
+    age = now - at
+    if age > STALE:
+        raise _Bad(f"{whose} last reported {int(age.total_seconds())} s ago")
+    return at, payload
+
+
+def _read_kit(rows: Mapping[str, Row], now: datetime) -> Known[Kit] | Unknown:
+    try:
+        at, payload = _report(rows, "kit", "the notebook server's kit", now)
+        return Known(_kit(payload, now), at)
+    except _Bad as bad:
+        return Unknown(str(bad))
+
+
+def _read_host(rows: Mapping[str, Row], now: datetime) -> Known[Host] | Unknown:
+    try:
+        at, payload = _report(rows, "host", "the host's agent", now)
+        return Known(_host(payload, now), at)
+    except _Bad as bad:
+        return Unknown(str(bad))
+
+
+def _read_gpu(lease: Lease, rows: Mapping[str, Row], now: datetime) -> Known[Gpu] | Unknown | NotApplicable:
+    if lease.count == 0:
+        return NotApplicable("no GPU")
+    if lease.simulated:
+        return NotApplicable("simulated")
+    if lease.share < WHOLE:
+        return NotApplicable("shared")
+    try:
+        at, payload = _report(rows, "gpu", "the host's GPU reader", now)
+        return Known(_gpu(payload, now), at)
+    except _Bad as bad:
+        return Unknown(str(bad))
+
+
+def read(
+    lease: Lease,
+    rows: Mapping[str, Row],
+    memory: Memory,
+    now: datetime,
+    hub_activity: Known[datetime] | Unknown = Unknown("the Hub was not asked"),
+) -> Signals:
+    """The signals of one lease at `now` (aware, UTC), from its rows and what the last look remembered.
+
+    Never raises for anything a row may hold: what cannot be read is unknown.
+    """
+    started = moment(lease.started_at, now)
+    kit, host, gpu = _read_kit(rows, now), _read_host(rows, now), _read_gpu(lease, rows, now)
+    blind = started is None or any(isinstance(signal, Unknown) for signal in (kit, host, gpu))
+    return Signals(
+        lease_id=lease.id,
+        gpus=lease.count,
+        started_at=started,
+        kit=kit,
+        host=host,
+        gpu=gpu,
+        hub_activity=hub_activity,
+        memory=memory,
+        watched_since=None if blind or started is None else _watched_since(started, memory, now),
+    )
+
+
+def _watched_since(started: datetime, memory: Memory, now: datetime) -> datetime:
+    """Start of the unbroken watch that reaches to `now`; the last look must be recent, or there is a gap.
+
+    All sources are fresh here. At the last sighted look they were fresh as well, so with looks at most `STALE`
+    apart no source was silent for longer than two `STALE`.
+    """
+    if memory.watched_since is not None and memory.looked_at is not None and now - memory.looked_at <= STALE:
+        return min(memory.watched_since, now)
+    return started if now - started <= STALE else now
+
+
+def remember(memory: Memory) -> dict[str, str | None]:
+    """A memory as the evidence of a verdict carries it: RFC 3339 in UTC."""
+    stamps = {
+        "active_at": memory.active_at,
+        "watched_since": memory.watched_since,
+        "looked_at": memory.looked_at,
+        "warned_at": memory.warned_at,
+    }
+    return {name: None if stamp is None else stamp.isoformat() for name, stamp in stamps.items()}
+
+
+def recall(evidence: object, now: datetime) -> Memory:
+    """The memory in a verdict's evidence; an ill-formed one is no memory, so the watch begins anew."""
+    kept = evidence.get("memory") if isinstance(evidence, Mapping) else None
+    if not isinstance(kept, Mapping):
+        return NOTHING
+    return Memory(
+        active_at=moment(kept.get("active_at"), now),
+        watched_since=moment(kept.get("watched_since"), now),
+        looked_at=moment(kept.get("looked_at"), now),
+        warned_at=moment(kept.get("warned_at"), now),
+    )
