@@ -7,7 +7,7 @@ grows, and every transaction has a natural key, so that posting it twice is seen
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -128,38 +128,31 @@ def total(draws: Iterable[Draw]) -> int:
     return sum(part.amount for part in draws)
 
 
-def give_back(draws: Sequence[Draw], amount: int) -> list[Draw]:
-    """Where `amount` of a lease's money goes back to: the latest draw first. `draws` are in the order taken.
+def give_back(latest_first: Iterable[Posting], amount: int) -> list[Draw]:
+    """Where `amount` of a lease's money goes back to: to the source of the latest draw first.
 
-    Raises `ValueError` when more would go back than was taken.
+    `latest_first`: the lease's legs on grants and debt, newest first (read no further than needed); a negative leg
+    is a draw, a positive one is money that went back already. Raises `ValueError` when more would go back than
+    was taken.
     """
     back: dict[str, int] = {}
+    returned: dict[str, int] = {}
     left = amount
-    for part in reversed(draws):
+    for leg in latest_first:
         if left <= 0:
             break
-        returned = min(part.amount, left)
-        back[part.sub] = back.get(part.sub, 0) + returned
-        left -= returned
+        if leg.amount > 0:
+            returned[leg.sub] = returned.get(leg.sub, 0) + leg.amount
+            continue
+        already = min(returned.get(leg.sub, 0), -leg.amount)
+        returned[leg.sub] = returned.get(leg.sub, 0) - already
+        part = min(-leg.amount - already, left)
+        if part > 0:
+            back[leg.sub] = back.get(leg.sub, 0) + part
+            left -= part
     if left > 0:
         raise ValueError(f"{left} more micro-credits to give back than were taken")
-    return [Draw(sub, returned) for sub, returned in back.items()]
-
-
-def outstanding(legs: Iterable[Posting]) -> list[Draw]:
-    """The draws of a lease that have not gone back, from all its legs on grants and debt in the order posted."""
-    open_draws: list[Draw] = []
-    for leg in legs:
-        if leg.amount < 0:
-            open_draws.append(Draw(leg.sub, -leg.amount))
-            continue
-        left = leg.amount
-        for index in range(len(open_draws) - 1, -1, -1):
-            if open_draws[index].sub == leg.sub and left > 0:
-                part = min(open_draws[index].amount, left)
-                open_draws[index] = Draw(leg.sub, open_draws[index].amount - part)
-                left -= part
-    return [part for part in open_draws if part.amount > 0]
+    return [Draw(sub, part) for sub, part in back.items()]
 
 
 # Transactions, each with its natural key.
@@ -197,7 +190,7 @@ def charge(lease_id: str, account_id: int, number: int, amount: int, held: int, 
     return Transaction(f"charge:{lease_id}:{number}", Kind.CHARGE, account_id, tuple(legs), lease_id)
 
 
-def hand_back(kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], expired: set[str]) -> Transaction:
+def hand_back(kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], expired: Set[str]) -> Transaction:
     """Give money of the hold back to the sources in `back`; what goes to a grant in `expired` expires at once.
 
     `kind` is RELEASE (with the slot) or SETTLE (the last of it): each happens once, so each is a key.
@@ -211,14 +204,15 @@ def hand_back(kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], 
     return Transaction(f"{kind.value}:{lease_id}", kind, account_id, tuple(legs), lease_id)
 
 
-def refund(lease_id: str, account_id: int, amount: int, debt: int, bucket_id: int) -> Transaction:
-    """Refund `amount`: first the account's debt (`debt` <= 0) is taken down, the rest goes into a bucket of its own."""
-    to_debt = min(amount, -debt)
-    legs = [Posting(REVENUE, -amount)]
+def refund(lease_id: str, account_id: int, to_debt: int, to_grant: int, bucket_id: int | None) -> Transaction:
+    """Refund `to_debt` against the account's debt and `to_grant` into a bucket of its own (None where that is 0)."""
+    legs = [Posting(REVENUE, -(to_debt + to_grant))]
     if to_debt:
         legs.append(Posting(debt_sub(account_id), to_debt))
-    if amount > to_debt:
-        legs.append(Posting(grant_sub(bucket_id), amount - to_debt))
+    if to_grant:
+        if bucket_id is None:
+            raise ValueError(f"refund:{lease_id}: no bucket for {to_grant}")
+        legs.append(Posting(grant_sub(bucket_id), to_grant))
     return Transaction(f"refund:{lease_id}", Kind.REFUND, account_id, tuple(legs), lease_id)
 
 

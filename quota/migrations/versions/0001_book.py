@@ -167,7 +167,9 @@ def upgrade() -> None:
             name=op.f("ck_lease_state"),
         ),
         sa.CheckConstraint(
-            "stop_reason IS NULL OR stop_reason IN ('user', 'admin', 'platform', 'shutdown', 'idle', 'max-age', 'quota', 'preempted', 'window-end', 'resize', 'park', 'no-show', 'over-share', 'leak', 'gpu-lost', 'drain', 'failed')",
+            "stop_reason IS NULL OR stop_reason IN ('user', 'admin', 'platform', 'shutdown', 'idle', 'max-age', "
+            "'quota', 'preempted', 'window-end', 'resize', 'park', 'no-show', 'over-share', 'leak', 'gpu-lost', "
+            "'drain', 'failed')",
             name=op.f("ck_lease_stop_reason"),
         ),
         sa.CheckConstraint(

@@ -1,0 +1,271 @@
+"""Accounts, their dated grants, limits and prices, inside a transaction that somebody else opened."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from quota import ledger, schema
+from quota.entitlement import Limits
+from quota.errors import Conflict, NotFound
+from quota.leases import Price
+from quota.ledger import Bucket
+from quota.metering import month_name, month_window
+from quota.postings import balance_of, open_buckets, post
+from quota.records import add_event
+from quota.store import insert_new
+from quota.units import CREDIT, MicroCredits
+
+EVERYBODY = "*"
+#: In `set_limits`: as everybody has it.
+INHERIT = "inherit"
+_NO_LIMIT = -1
+_MONTHLY = MicroCredits(100 * CREDIT)
+_NOTHING = MicroCredits(0)
+
+#: Sums in a SQL integer stay far from its end.
+MOST_CREDITS = 10**15
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """Seeds for price plan 1 and the limits of everybody, in micro-credits and milli-GPU; once they are in the book
+    the book owns them. `zone` names the site's time zone, in which months begin. None is "no limit"."""
+
+    monthly_grant: MicroCredits = _MONTHLY
+    zone: str = "UTC"
+    max_servers: int | None = 2
+    max_gpu_milli: int | None = 2000
+    gpu_hour: MicroCredits = CREDIT
+    cpu_hour: MicroCredits = _NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """Who pays: a user or a group. The id stays when the name changes."""
+
+    id: int
+    name: str
+    kind: str  # "user" or "group"
+    created_at: datetime
+
+
+def seed(connection: sa.Connection, defaults: Defaults, now: datetime) -> None:
+    """Write price plan 1, the limits of everybody and the platform's own sub-accounts, where they are missing."""
+    plan = {"id": 1, "gpu_hour": defaults.gpu_hour, "cpu_hour": defaults.cpu_hour, "created_at": now, "by": "setup"}
+    insert_new(connection, schema.price_plan, plan)
+    everybody = {
+        "scope": EVERYBODY,
+        "max_servers": _NO_LIMIT if defaults.max_servers is None else defaults.max_servers,
+        "max_gpu_milli": _NO_LIMIT if defaults.max_gpu_milli is None else defaults.max_gpu_milli,
+        "monthly_grant": defaults.monthly_grant,
+    }
+    insert_new(connection, schema.limits, everybody)
+    for sub in (ledger.ISSUED, ledger.REVENUE, ledger.EXPIRED):
+        insert_new(connection, schema.balance, {"sub": sub, "amount": 0})
+
+
+# Accounts
+
+
+def find(connection: sa.Connection, name: str) -> Account | None:
+    table = schema.account
+    statement = sa.select(table.c.id, table.c.name, table.c.kind, table.c.created_at).where(table.c.name == name)
+    row = connection.execute(statement).one_or_none()
+    return None if row is None else Account(*row)
+
+
+def get(connection: sa.Connection, name: str) -> Account:
+    """The account of that name. Raises `NotFound`."""
+    found = find(connection, name)
+    if found is None:
+        raise NotFound(f"no account {name}")
+    return found
+
+
+def ensure(connection: sa.Connection, name: str, kind: str, now: datetime) -> Account:
+    """The account of that name, made if there is none. Raises `Conflict` when it is of another kind."""
+    found = find(connection, name)
+    if found is None:
+        values = {"name": name, "kind": kind, "created_at": now}
+        if insert_new(connection, schema.account, values):
+            found = get(connection, name)
+            add_event(connection, now, "account-created", account_id=found.id, detail={"name": name, "kind": kind})
+        else:
+            found = get(connection, name)
+    if found.kind != kind:
+        raise Conflict(f"account {name} is a {found.kind}, not a {kind}")
+    return found
+
+
+# Grants
+
+
+def add_bucket(
+    connection: sa.Connection, account_id: int, key: str, amount: int, now: datetime, **more: Any
+) -> tuple[int, bool]:
+    """The id of the bucket with that key, and whether it is new. Raises `Conflict` when it is another one's."""
+    table = schema.grant_bucket
+    values: dict[str, Any] = {"by": "", "note": "", "expires_at": None, **more}
+    fresh = insert_new(
+        connection, table, {"account_id": account_id, "key": key, "amount": amount, "granted_at": now, **values}
+    )
+    row = connection.execute(sa.select(table).where(table.c.key == key)).mappings().one()
+    if (row["account_id"], row["amount"]) != (account_id, amount):
+        raise Conflict(f"grant {key} exists with another account or amount")
+    return int(row["id"]), fresh
+
+
+def fund(connection: sa.Connection, account_id: int, bucket_id: int, amount: int, now: datetime, zone: str) -> None:
+    """Put the money into a new bucket; what the account owes is paid from it first."""
+    month = month_name(now, zone)
+    post(connection, now, month, ledger.grant(bucket_id, account_id, amount))
+    debt = balance_of(connection, ledger.debt_sub(account_id))
+    if debt < 0:
+        post(connection, now, month, ledger.repay(bucket_id, account_id, min(amount, -debt)))
+
+
+def freshen(connection: sa.Connection, account: Account, now: datetime, zone: str) -> list[Bucket]:
+    """Bring an account's grants up to date: take off what expired, give this month's grant to a user. Its open
+    buckets, oldest first."""
+    buckets = open_buckets(connection, account.id)
+    stale = [bucket for bucket in buckets if bucket.expired(now)]
+    for bucket in stale:
+        _expire(connection, account, bucket, now, zone)
+    missing = account.kind == "user" and not _has_month(buckets, account, now, zone)
+    granted = missing and _grant_month(connection, account, now, zone)
+    return open_buckets(connection, account.id) if stale or granted else buckets
+
+
+def needs_freshening(buckets: Iterable[Bucket], account: Account, now: datetime, zone: str) -> bool:
+    """Whether `freshen` may have something to write, from the open buckets."""
+    known = list(buckets)
+    missing = account.kind == "user" and not _has_month(known, account, now, zone)
+    return missing or any(bucket.expired(now) for bucket in known)
+
+
+def _month_key(account: Account, now: datetime, zone: str) -> str:
+    return f"monthly:{account.id}:{month_name(now, zone)}"
+
+
+def _has_month(buckets: Iterable[Bucket], account: Account, now: datetime, zone: str) -> bool:
+    key = _month_key(account, now, zone)
+    return any(bucket.key == key for bucket in buckets)
+
+
+def _grant_month(connection: sa.Connection, account: Account, now: datetime, zone: str) -> bool:
+    amount = monthly_grant(connection, account.id)
+    if amount <= 0:
+        return False
+    key = _month_key(account, now, zone)
+    _, ends = month_window(now, zone)
+    note = f"monthly grant {month_name(now, zone)}"
+    bucket_id, fresh = add_bucket(connection, account.id, key, amount, now, expires_at=ends, by="setup", note=note)
+    if fresh:
+        fund(connection, account.id, bucket_id, amount, now, zone)
+        detail = {"bucket": bucket_id, "amount": amount, "note": note}
+        add_event(connection, now, "grant", account_id=account.id, by="setup", detail=detail)
+    return fresh
+
+
+def _expire(connection: sa.Connection, account: Account, bucket: Bucket, now: datetime, zone: str) -> None:
+    if bucket.balance > 0:
+        post(connection, now, month_name(now, zone), ledger.expire(bucket.id, account.id, bucket.balance))
+        detail = {"bucket": bucket.id, "amount": bucket.balance}
+        add_event(connection, now, "grant-expired", account_id=account.id, detail=detail)
+    table = schema.grant_bucket
+    connection.execute(sa.update(table).where(table.c.id == bucket.id).values(expired_at=now))
+
+
+# Limits
+
+
+def _rows(connection: sa.Connection, account_id: int | None) -> list[sa.RowMapping]:
+    """The rows that hold for an account, its own first; only everybody's where `account_id` is None."""
+    table = schema.limits
+    scopes = [EVERYBODY] if account_id is None else [EVERYBODY, str(account_id)]
+    rows = connection.execute(sa.select(table).where(table.c.scope.in_(scopes))).mappings().all()
+    return sorted(rows, key=lambda row: row["scope"] == EVERYBODY)
+
+
+def _first(rows: Iterable[Mapping[Any, Any]], column: str) -> Any:
+    return next((row[column] for row in rows if row[column] is not None), None)
+
+
+def _number(value: int | None) -> int | None:
+    return None if value is None or value == _NO_LIMIT else value
+
+
+def effective_limits(connection: sa.Connection, account_id: int | None) -> Limits:
+    """The limits of an account (its own before everybody's), or of everybody where `account_id` is None."""
+    rows = _rows(connection, account_id)
+    names = json.loads(_first(rows, "profiles") or "null")
+    return Limits(
+        max_servers=_number(_first(rows, "max_servers")),
+        max_gpu_milli=_number(_first(rows, "max_gpu_milli")),
+        monthly_micro=_number(_first(rows, "monthly_micro")),
+        profiles=None if names is None else frozenset(names),
+    )
+
+
+def monthly_grant(connection: sa.Connection, account_id: int | None) -> MicroCredits:
+    """What the account is given each month."""
+    return MicroCredits(_first(_rows(connection, account_id), "monthly_grant") or 0)
+
+
+def limit_columns(changes: Mapping[str, object]) -> dict[str, object]:
+    """Columns for changed limits: a number (not negative) or names, None for no limit, `INHERIT`.
+
+    Raises `ValueError` with words for anything else.
+    """
+    known = {field.name for field in fields(Limits)}
+    columns: dict[str, object] = {}
+    for name, value in changes.items():
+        if name not in known:
+            raise ValueError(f"{name!r} is not a limit; there are {', '.join(sorted(known))}")
+        if value == INHERIT:
+            columns[name] = None
+        elif name == "profiles":
+            columns[name] = _profile_names(value)
+        elif value is None:
+            columns[name] = _NO_LIMIT
+        elif isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MOST_CREDITS:
+            columns[name] = value
+        else:
+            raise ValueError(f"{name} must be a whole number, not negative, or null for no limit, not {value!r}")
+    return columns
+
+
+def _profile_names(value: object) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ValueError(f"profiles must be a list of names or null for no limit, not {value!r}")
+    names = list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"profiles must be a list of names or null for no limit, not {value!r}")
+    return json.dumps(sorted(set(names)))
+
+
+def write_limits(connection: sa.Connection, account_id: int | None, columns: Mapping[str, object]) -> None:
+    table = schema.limits
+    scope = EVERYBODY if account_id is None else str(account_id)
+    insert_new(connection, table, {"scope": scope, "account_id": account_id})
+    if columns:
+        connection.execute(sa.update(table).where(table.c.scope == scope).values(**columns))
+
+
+# Prices
+
+
+def current_price(connection: sa.Connection) -> Price:
+    """The newest price plan."""
+    table = schema.price_plan
+    newest = sa.select(table.c.id, table.c.gpu_hour, table.c.cpu_hour).order_by(table.c.id.desc()).limit(1)
+    row = connection.execute(newest).one()
+    return Price(row.id, MicroCredits(row.gpu_hour), MicroCredits(row.cpu_hour))

@@ -1,0 +1,264 @@
+"""The bank: accounts, grants, limits, prices and statements. Each call is one transaction.
+
+Money is in integer micro-credits, times are aware UTC datetimes.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from quota import accounts, audit, billing, ledger, schema
+from quota.accounts import EVERYBODY, INHERIT, MOST_CREDITS, Account, Defaults
+from quota.entitlement import Limits
+from quota.leases import Price
+from quota.ledger import Bucket
+from quota.metering import month_name
+from quota.ports import Clock
+from quota.postings import open_buckets, totals
+from quota.records import add_event, claim, read_lease
+from quota.statement import StatementLine, read_statement
+from quota.store import Store, bump
+from quota.units import MicroCredits
+
+__all__ = ["EVERYBODY", "INHERIT", "Account", "AccountView", "Bank", "Defaults", "Limits", "StatementLine"]
+
+
+@dataclass(frozen=True, slots=True)
+class AccountView:
+    """An account as of now. `available`: what can still be spent (grants that have not expired, less debt);
+    `held`: for leases that are not settled; `month_charged`: in this calendar month of the site; `debt` is not
+    positive; `buckets`: the grants that have not expired, in the order they are burnt."""
+
+    account: Account
+    available: MicroCredits
+    held: MicroCredits
+    month_charged: MicroCredits
+    limits: Limits
+    buckets: tuple[Bucket, ...]
+    debt: int = 0
+
+
+class Bank:
+    """Accounts and their money. `defaults` seed the book once; `defaults.zone` says where months begin."""
+
+    def __init__(self, store: Store, clock: Clock, defaults: Defaults | None = None) -> None:
+        self.store = store
+        self.clock = clock
+        self.defaults = defaults or Defaults()
+        self._seeded = False
+
+    @property
+    def zone(self) -> str:
+        return self.defaults.zone
+
+    def seed(self) -> None:
+        """Write the defaults into a new book; done by itself before the first use."""
+        if self._seeded:
+            return
+        with self.store.write() as connection:
+            accounts.seed(connection, self.defaults, self.clock.now())
+        self._seeded = True
+
+    # Accounts
+
+    def ensure_account(self, name: str, kind: str = "user") -> Account:
+        """The account of that name, made if there is none; a user gets this month's grant.
+
+        Raises `Conflict` when the name belongs to another kind ("user", "group").
+        """
+        self.seed()
+        with self.store.write() as connection:
+            now = self.clock.now()
+            found = accounts.ensure(connection, name, kind, now)
+            accounts.freshen(connection, found, now, self.zone)
+            return found
+
+    def account(self, name: str) -> AccountView:
+        """One account with its money. Raises `NotFound`."""
+        self._freshen(name)
+        with self.store.read() as connection:
+            return self._view(connection, accounts.get(connection, name))
+
+    def accounts(self) -> list[AccountView]:
+        """All accounts by name."""
+        self.seed()
+        table = schema.account
+        statement = sa.select(table.c.id, table.c.name, table.c.kind, table.c.created_at).order_by(table.c.name)
+        with self.store.read() as connection:
+            found = [Account(*row) for row in connection.execute(statement)]
+            now = self.clock.now()
+            stale = [each for each in found if self._is_stale(connection, each, now)]
+        for each in stale:
+            self._freshen(each.name)
+        with self.store.read() as connection:
+            return [self._view(connection, each) for each in found]
+
+    def _is_stale(self, connection: sa.Connection, account: Account, now: datetime) -> bool:
+        buckets = open_buckets(connection, account.id)
+        return accounts.needs_freshening(buckets, account, now, self.zone)
+
+    def _freshen(self, name: str) -> None:
+        """Write what time brought (a new month, an expired grant), where it brought something."""
+        self.seed()
+        with self.store.read() as connection:
+            if not self._is_stale(connection, accounts.get(connection, name), self.clock.now()):
+                return
+        with self.store.write() as connection:
+            found = accounts.get(connection, name)
+            bump(connection, schema.account, schema.account.c.id, [found.id])
+            accounts.freshen(connection, found, self.clock.now(), self.zone)
+
+    def _view(self, connection: sa.Connection, account: Account) -> AccountView:
+        now = self.clock.now()
+        buckets = open_buckets(connection, account.id)
+        sums = totals(connection, account.id, month_name(now, self.zone))
+        alive = [bucket for bucket in buckets if not bucket.expired(now)]
+        in_order = ledger.burn_order(alive, now)
+        empty = [bucket for bucket in alive if bucket.balance == 0]
+        return AccountView(
+            account=account,
+            available=ledger.available(buckets, sums.debt, now),
+            held=MicroCredits(sums.held),
+            month_charged=MicroCredits(sums.month_charged),
+            limits=accounts.effective_limits(connection, account.id),
+            buckets=(*in_order, *empty),
+            debt=sums.debt,
+        )
+
+    # Money
+
+    def grant(
+        self,
+        name: str,
+        amount: int,
+        by: str,
+        note: str = "",
+        key: str | None = None,
+        expires_at: datetime | None = None,
+    ) -> int:
+        """Give an account `amount` (> 0) micro-credits as a bucket of its own, and return the bucket's id.
+
+        The same `key` again does nothing and returns the same id. The bucket is there until it is spent or
+        `expires_at` passes. Raises `NotFound`, `ValueError` for a bad amount, `Conflict` when the key was used for
+        another account or amount.
+        """
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 < amount <= MOST_CREDITS:
+            raise ValueError(f"a grant must be more than 0 and at most {MOST_CREDITS} micro-credits, not {amount!r}")
+        self.seed()
+        bucket_key = f"manual:{key if key is not None else secrets.token_hex(8)}"
+        with self.store.write() as connection:
+            now = self.clock.now()
+            found = accounts.get(connection, name)
+            bump(connection, schema.account, schema.account.c.id, [found.id])
+            accounts.freshen(connection, found, now, self.zone)
+            more = {"by": by, "note": note, "expires_at": expires_at}
+            bucket_id, fresh = accounts.add_bucket(connection, found.id, bucket_key, amount, now, **more)
+            if fresh:
+                accounts.fund(connection, found.id, bucket_id, amount, now, self.zone)
+                detail = {"bucket": bucket_id, "amount": amount, "note": note}
+                add_event(connection, now, "grant", account_id=found.id, by=by, detail=detail)
+            return bucket_id
+
+    def refund(self, lease_id: str, amount: int | None, by: str, note: str) -> MicroCredits:
+        """Refund a settled lease, wholly where `amount` is None, and return what was refunded.
+
+        Never above what was charged, and once per lease: the same again does nothing and returns the same. Debt is
+        taken down first; the rest is a bucket that does not expire. Raises `NotFound`, `ValueError` for an amount
+        that is not positive, `Conflict` while the lease is not settled or when it was refunded with another amount.
+        """
+        if amount is not None and amount <= 0:
+            raise ValueError(f"a refund must be more than 0, not {amount!r}")
+        self.seed()
+        with self.store.write() as connection:
+            lease = claim(connection, read_lease(connection, lease_id))
+            bill = billing.Bill(connection, lease, self.clock.now(), self.zone)
+            return MicroCredits(billing.refund(bill, amount, by, note))
+
+    def statement(self, name: str, start: datetime, end: datetime) -> list[StatementLine]:
+        """What the account used and paid in the half-open [start, end), oldest lease first. Raises `NotFound`."""
+        with self.store.read() as connection:
+            return read_statement(connection, accounts.get(connection, name).id, start, end)
+
+    # Limits
+
+    def limits(self, name: str) -> Limits:
+        """What holds for an account; "*" for what everybody has. Raises `NotFound`."""
+        self.seed()
+        with self.store.read() as connection:
+            return accounts.effective_limits(connection, self._scope(connection, name))
+
+    def set_limits(self, name: str, changes: Mapping[str, object], by: str) -> Limits:
+        """Change some limits of an account, or of everybody ("*"), and return what holds then.
+
+        `changes`: fields of `Limits`; None is no limit, `INHERIT` ("inherit") is what everybody has. Raises
+        `NotFound`, `ValueError` with words for a bad field or value.
+        """
+        columns = accounts.limit_columns(changes)
+        self.seed()
+        with self.store.write() as connection:
+            account_id = self._scope(connection, name)
+            accounts.write_limits(connection, account_id, columns)
+            detail = {"name": name, "changes": {key: _plain(value) for key, value in changes.items()}}
+            add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
+            return accounts.effective_limits(connection, account_id)
+
+    def monthly_grant(self, name: str = EVERYBODY) -> MicroCredits:
+        """Micro-credits that an account (or everybody) is given each month. Raises `NotFound`."""
+        self.seed()
+        with self.store.read() as connection:
+            return accounts.monthly_grant(connection, self._scope(connection, name))
+
+    def set_monthly_grant(self, name: str, amount: int, by: str) -> None:
+        """Change the monthly grant of an account or of everybody; 0 is none. It counts from the next month that is
+        granted; what was given stays. Raises `NotFound`, `ValueError`."""
+        if isinstance(amount, bool) or not isinstance(amount, int) or not 0 <= amount <= MOST_CREDITS:
+            raise ValueError(f"a monthly grant must be 0 to {MOST_CREDITS} micro-credits, not {amount!r}")
+        self.seed()
+        with self.store.write() as connection:
+            account_id = self._scope(connection, name)
+            accounts.write_limits(connection, account_id, {"monthly_grant": amount})
+            detail = {"name": name, "changes": {"monthly_grant": amount}}
+            add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
+
+    def _scope(self, connection: sa.Connection, name: str) -> int | None:
+        return None if name == EVERYBODY else accounts.get(connection, name).id
+
+    # Prices
+
+    def price(self) -> Price:
+        """The plan that new leases are made under."""
+        self.seed()
+        with self.store.read() as connection:
+            return accounts.current_price(connection)
+
+    def set_price(self, gpu_hour: int, cpu_hour: int, by: str) -> Price:
+        """Make a new price plan. Leases that exist keep theirs. Raises `ValueError` for a negative price."""
+        for price in (gpu_hour, cpu_hour):
+            if isinstance(price, bool) or not isinstance(price, int) or not 0 <= price <= MOST_CREDITS:
+                raise ValueError(f"a price must be 0 to {MOST_CREDITS} micro-credits an hour, not {price!r}")
+        self.seed()
+        with self.store.write() as connection:
+            now = self.clock.now()
+            plan = accounts.current_price(connection)
+            if (plan.gpu_hour, plan.cpu_hour) == (gpu_hour, cpu_hour):
+                return plan
+            fresh = Price(plan.plan_id + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
+            values = {"id": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour, "created_at": now, "by": by}
+            connection.execute(sa.insert(schema.price_plan).values(**values))
+            detail = {"plan": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour}
+            add_event(connection, now, "price", by=by, detail=detail)
+            return fresh
+
+    def audit(self) -> list[str]:
+        """Everything that must be true of the book and is not, in words; empty when all is well."""
+        with self.store.read() as connection:
+            return audit.findings(connection)
+
+
+def _plain(value: object) -> object:
+    return sorted(value) if isinstance(value, set | frozenset | tuple) else value

@@ -1,0 +1,223 @@
+"""Rows of the book as values, and the compare-and-swap by which a lease is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import sqlalchemy as sa
+
+from quota import schema
+from quota.errors import NotFound, Stale
+from quota.leases import (
+    Device,
+    DeviceState,
+    Holder,
+    HolderKind,
+    Lease,
+    Price,
+    Segment,
+    Slot,
+    State,
+    StopReason,
+    Target,
+)
+from quota.units import MicroCredits, MilliGpu
+
+Row = Mapping[Any, Any]
+
+LIVE = sa.text(schema.LIVE_SQL)
+NEWEST_FIRST = (schema.lease.c.requested_at.desc(), schema.lease.c.id.desc())
+
+_CHUNK = 500  # ids in one statement
+
+_LEASES = (
+    sa.select(
+        schema.lease,
+        schema.account.c.name.label("account"),
+        schema.price_plan.c.gpu_hour,
+        schema.price_plan.c.cpu_hour,
+    )
+    .join(schema.account, schema.account.c.id == schema.lease.c.account_id)
+    .join(schema.price_plan, schema.price_plan.c.id == schema.lease.c.plan_id)
+)
+_ONE_LEASE = _LEASES.where(schema.lease.c.id == sa.bindparam("lease_id"))
+_SLOTS = sa.select(schema.slot).order_by(schema.slot.c.lease_id, schema.slot.c.number)
+_SLOTS_OF = _SLOTS.where(schema.slot.c.lease_id.in_(sa.bindparam("ids", expanding=True)))
+_SEGMENTS_OF = (
+    sa.select(schema.segment, schema.price_plan.c.gpu_hour, schema.price_plan.c.cpu_hour)
+    .join(schema.price_plan, schema.price_plan.c.id == schema.segment.c.plan_id)
+    .where(schema.segment.c.lease_id.in_(sa.bindparam("ids", expanding=True)))
+    .order_by(schema.segment.c.lease_id, schema.segment.c.number)
+)
+_USED = (
+    sa.select(schema.slot.c.device, sa.func.sum(schema.slot.c.share).label("used"))
+    .where(sa.text("slot.released_at IS NULL"))
+    .group_by(schema.slot.c.device)
+    .subquery()
+)
+_DEVICES = (
+    sa.select(schema.device, sa.func.coalesce(_USED.c.used, 0).label("used"))
+    .outerjoin(_USED, _USED.c.device == schema.device.c.uuid)
+    .order_by(schema.device.c.host, schema.device.c.position, schema.device.c.uuid)
+)
+
+
+def price_of(row: Row) -> Price:
+    return Price(row["plan_id"], MicroCredits(row["gpu_hour"]), MicroCredits(row["cpu_hour"]))
+
+
+def slot_of(row: Row) -> Slot:
+    return Slot(row["host"], row["device"], MilliGpu(row["share"]))
+
+
+def lease_of(row: Row, slots: Sequence[Slot]) -> Lease:
+    """A row of the lease table, with `account` (its name), `gpu_hour` and `cpu_hour` joined in, as a value."""
+    return Lease(
+        id=row["id"],
+        version=row["version"],
+        state=State(row["state"]),
+        target=Target(row["target"]),
+        holder=Holder(row["holder_user"], row["holder_server"], HolderKind(row["holder_kind"])),
+        account_id=row["account_id"],
+        account=row["account"],
+        profile=row["profile"],
+        image=row["image"],
+        share=MilliGpu(row["share"]),
+        count=row["count"],
+        slots=tuple(slots),
+        simulated=bool(row["simulated"]),
+        price=price_of(row),
+        owner=row["owner"],
+        requested_at=row["requested_at"],
+        requested_by=row["requested_by"],
+        deadline=row["deadline"],
+        started_at=row["started_at"],
+        last_seen=row["last_seen"],
+        ended_at=row["ended_at"],
+        stop_reason=None if row["stop_reason"] is None else StopReason(row["stop_reason"]),
+        stop_detail=row["stop_detail"],
+        stop_by=row["stop_by"],
+        stop_after=row["stop_after"],
+        usage=row["usage"],
+        charged=row["charged"] - row["refunded"],
+        held=row["held"],
+    )
+
+
+def device_of(row: Row) -> Device:
+    """What was ordered (by a person or a rule) goes before what the agent sees."""
+    ordered = row["ordered_state"]
+    return Device(
+        host=row["host"],
+        uuid=row["uuid"],
+        position=row["position"],
+        name=row["name"],
+        memory_mib=row["memory_mib"],
+        mode=row["mode"],
+        simulated=bool(row["simulated"]),
+        state=DeviceState(ordered or row["state"]),
+        why=row["ordered_why"] if ordered else row["why"],
+        seen_at=row["seen_at"],
+        used=int(row["used"]),
+    )
+
+
+def segment_of(row: Row) -> Segment:
+    return Segment(row["number"], MilliGpu(row["weight"]), price_of(row), row["started_at"], row["ended_at"])
+
+
+def _chunks(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), _CHUNK):
+        yield ids[start : start + _CHUNK]
+
+
+def read_slots(connection: sa.Connection, ids: Sequence[str]) -> dict[str, list[Slot]]:
+    """Slots by lease id, released ones too."""
+    found: dict[str, list[Slot]] = {lease_id: [] for lease_id in ids}
+    for chunk in _chunks(ids):
+        for row in connection.execute(_SLOTS_OF, {"ids": list(chunk)}).mappings():
+            found[row["lease_id"]].append(slot_of(row))
+    return found
+
+
+def read_segments(connection: sa.Connection, ids: Sequence[str]) -> dict[str, list[Segment]]:
+    """Segments by lease id, in order."""
+    found: dict[str, list[Segment]] = {lease_id: [] for lease_id in ids}
+    for chunk in _chunks(ids):
+        for row in connection.execute(_SEGMENTS_OF, {"ids": list(chunk)}).mappings():
+            found[row["lease_id"]].append(segment_of(row))
+    return found
+
+
+def read_devices(connection: sa.Connection) -> list[Device]:
+    """All devices, with what live leases hold of each at this moment."""
+    return [device_of(row) for row in connection.execute(_DEVICES).mappings()]
+
+
+def read_leases(
+    connection: sa.Connection, *where: sa.ColumnElement[bool] | sa.TextClause, limit: int | None = None
+) -> list[Lease]:
+    """Leases as values, newest first."""
+    statement = _LEASES.where(*where).order_by(*NEWEST_FIRST).limit(limit)
+    rows = list(connection.execute(statement).mappings())
+    slots = read_slots(connection, [row["id"] for row in rows])
+    return [lease_of(row, slots[row["id"]]) for row in rows]
+
+
+def lease_row(connection: sa.Connection, lease_id: str) -> Row:
+    """The row of one lease. Raises `NotFound`."""
+    row = connection.execute(_ONE_LEASE, {"lease_id": lease_id}).mappings().one_or_none()
+    if row is None:
+        raise NotFound(f"no lease {lease_id}")
+    return row
+
+
+def read_lease(connection: sa.Connection, lease_id: str) -> Lease:
+    """One lease as a value. Raises `NotFound`."""
+    return lease_of(lease_row(connection, lease_id), read_slots(connection, [lease_id])[lease_id])
+
+
+def claim(connection: sa.Connection, lease: Lease, *where: sa.ColumnElement[bool]) -> Lease:
+    """Take the lease for writing: compare-and-swap its version (and `where`), then read what it is now.
+
+    Raises `Stale` when somebody wrote it since, `NotFound` when there is no such lease. The version is raised
+    *before* the row is read, so that on PostgreSQL too nobody changes it in between.
+    """
+    table = schema.lease
+    statement = sa.update(table).where(table.c.id == lease.id, table.c.version == lease.version, *where)
+    if connection.execute(statement.values(version=lease.version + 1)).rowcount != 1:
+        now = read_lease(connection, lease.id)
+        raise Stale(f"lease {lease.id} is at version {now.version}, not {lease.version} any more")
+    return read_lease(connection, lease.id)
+
+
+def change(connection: sa.Connection, lease_id: str, **values: object) -> Lease:
+    """Write columns of a lease that was claimed in this transaction, and read it again."""
+    connection.execute(sa.update(schema.lease).where(schema.lease.c.id == lease_id).values(**values))
+    return read_lease(connection, lease_id)
+
+
+def add_event(
+    connection: sa.Connection,
+    now: datetime,
+    kind: str,
+    *,
+    lease_id: str | None = None,
+    account_id: int | None = None,
+    by: str = "",
+    detail: Mapping[str, Any] | None = None,
+) -> None:
+    """Append to the history. Nothing is ever taken from it but by age."""
+    values = {"at": now, "kind": kind, "lease_id": lease_id, "account_id": account_id, "by": by}
+    connection.execute(sa.insert(schema.event).values(**values, detail=dict(detail or {})))
+
+
+def insert_slots(connection: sa.Connection, lease_id: str, slots: Iterable[Slot]) -> None:
+    rows = [
+        {"lease_id": lease_id, "number": number, "host": slot.host, "device": slot.device, "share": int(slot.share)}
+        for number, slot in enumerate(slots)
+    ]
+    if rows:
+        connection.execute(sa.insert(schema.slot), rows)

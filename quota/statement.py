@@ -1,0 +1,74 @@
+"""What an account used and paid in a stretch of time, lease by lease."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+import sqlalchemy as sa
+
+from quota import schema
+from quota.leases import Segment
+from quota.metering import elapsed, usage
+from quota.pricing import charge_due
+from quota.records import Row, read_segments
+
+
+@dataclass(frozen=True, slots=True)
+class StatementLine:
+    """One lease inside a half-open range. `seconds` is wall time inside the range in *microseconds*,
+    `milli_gpu_seconds` and `charged` (micro-credits) are the parts that fall into the range: over ranges that
+    follow each other without a gap they sum to the lease's own totals. `started_at` and `ended_at` are the lease's."""
+
+    lease_id: str
+    profile: str
+    image: str
+    share: int
+    count: int
+    simulated: bool
+    started_at: datetime
+    ended_at: datetime | None
+    seconds: int
+    milli_gpu_seconds: int
+    charged: int
+
+
+def read_statement(connection: sa.Connection, account_id: int, start: datetime, end: datetime) -> list[StatementLine]:
+    """Lines of the account's leases that ran inside [start, end), oldest first."""
+    table, part = schema.lease, schema.segment
+    inside = (
+        sa.select(part.c.lease_id)
+        .where(part.c.started_at < end, part.c.ended_at.is_(None) | (part.c.ended_at > start))
+        .where(part.c.lease_id == table.c.id)
+        .exists()
+    )
+    mine = sa.select(table).where(table.c.account_id == account_id, inside)
+    rows = list(connection.execute(mine.order_by(table.c.started_at, table.c.id)).mappings())
+    segments = read_segments(connection, [row["id"] for row in rows])
+    return [line(row, segments[row["id"]], start, end) for row in rows]
+
+
+def line(row: Row, segments: Sequence[Segment], start: datetime, end: datetime) -> StatementLine:
+    """The line of one lease. What was not posted yet is not told: an open lease reaches to where it was metered.
+
+    Everything is the difference of two cumulative values, so adjacent ranges sum exactly. A refund takes off the
+    end of a lease first: charges are counted up to what was charged in the end.
+    """
+    until = row["metered_until"] or row["started_at"]
+    paid = row["charged"] - row["refunded"]
+    first, last = min(start, until), min(end, until)
+    free = bool(row["void"])
+    return StatementLine(
+        lease_id=row["id"],
+        profile=row["profile"],
+        image=row["image"],
+        share=row["share"],
+        count=row["count"],
+        simulated=bool(row["simulated"]),
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        seconds=0 if free else elapsed(segments, last) - elapsed(segments, first),
+        milli_gpu_seconds=0 if free else usage(segments, last) - usage(segments, first),
+        charged=min(charge_due(segments, last), paid) - min(charge_due(segments, first), paid),
+    )
