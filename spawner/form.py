@@ -15,12 +15,14 @@ from typing import Final
 from jinja2 import Environment, StrictUndefined, Template
 
 from quota.entitlement import Limits
+from quota.errors import NotFound
 from quota.leases import Device, Price
 from quota.pricing import hold_for, hourly
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits, show_share
 from spawner.fleet import SHARED_MODES, free_now, held_words, offered
 from spawner.profiles import Profile, images_of, memory_words, profile_memory
 from spawner.sharing import isolation
+from spawner.wiring import Wiring
 
 #: What a start sets aside, as `LeaseRequest` has it by default: without it the book refuses.
 HOLD_SECONDS: Final = 900
@@ -67,6 +69,25 @@ class View:
     backend_words: str
     share_words: str  # what isolates those who share a GPU; empty where nobody can
     simulated: bool
+
+
+def facts_of(wiring: Wiring, user: str, chosen: Mapping[str, object]) -> Facts:
+    """What the book has to say to this user now. Blocks."""
+    try:
+        account = wiring.bank.account(user)
+    except NotFound:
+        wiring.bank.ensure_account(user)
+        account = wiring.bank.account(user)
+    return Facts(
+        profiles=wiring.profiles,
+        images=wiring.images,
+        devices=wiring.rows.devices(),
+        limits=account.limits,
+        available=account.available,
+        price=wiring.bank.price(),
+        backend_words=wiring.backend_words,
+        chosen=chosen,
+    )
 
 
 def view(facts: Facts) -> View:

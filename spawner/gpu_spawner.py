@@ -22,7 +22,7 @@ from jupyterhub.spawner import Spawner, SpawnException
 from jupyterhub.traitlets import Callable
 from traitlets import Float, default
 
-from quota.errors import NotFound, Reason, Refused
+from quota.errors import Reason, Refused
 from quota.leases import Holder, Lease, LeaseRequest, State, StopReason
 from spawner import form
 from spawner.container import INHERITED, Place, server_spec
@@ -51,6 +51,8 @@ class GpuSpawner(Spawner):
     """Starts servers on leases. What runs them is behind `Wiring.runtime`; a subclass says what is run and where."""
 
     wire = Callable(
+        None,
+        allow_none=True,
         config=True,
         help="A function without arguments that returns the `spawner.wiring.Wiring` of this hub process.",
     )
@@ -61,7 +63,7 @@ class GpuSpawner(Spawner):
         self._lease_id = ""
         self._starting: Start | None = None
         self._begun: asyncio.Task[Lease] | None = None
-        self._looked_for_after = 0.0  # looks from before the start say nothing about it
+        self._looked_for_after = 0.0  # an older look says nothing about this server
         self._unproven = False  # found by its holder after a crash of the hub, and not heard of since
         self._told = Progress()
 
@@ -112,7 +114,7 @@ class GpuSpawner(Spawner):
         """The form's inside. What cannot be read is said; it never keeps the page from being shown."""
         wiring = self.wiring
         try:
-            facts = await in_thread(_form_facts, wiring, self.user.name, dict(self.user_options or {}))
+            facts = await in_thread(form.facts_of, wiring, self.user.name, dict(self.user_options or {}))
         except Exception:
             self.log.exception("The start form of %s could not be made", self._log_name)
             return form.render_trouble(words(Refused(Reason.BOOK_UNAVAILABLE)))
@@ -130,7 +132,7 @@ class GpuSpawner(Spawner):
             start, ip, port = self._prepare()
             self._starting = start
             self._begun = asyncio.ensure_future(start.run())
-            self._begun.add_done_callback(_retrieve)
+            self._begun.add_done_callback(self._has_begun)
             await self._await_start(start, self._begun)
         except Exception as error:
             raise self._spawn_exception(error) from None
@@ -152,7 +154,6 @@ class GpuSpawner(Spawner):
         async def probe() -> bool:
             return await self.answers(ip, port, base_url)
 
-        self._looked_for_after = time.monotonic()
         self._unproven = False
         return Start(self.wiring, self._request(choice), make_spec, probe, self._told), ip, port
 
@@ -178,6 +179,11 @@ class GpuSpawner(Spawner):
             start.abort(GiveUp(StopReason.USER, "the start was cancelled", self.user.name))
             await asyncio.wait([begun], timeout=CANCEL_SECONDS)
             raise
+
+    def _has_begun(self, begun: asyncio.Task[Lease]) -> None:
+        self._looked_for_after = time.monotonic()  # a failed start has removed what an older look saw
+        if not begun.cancelled():
+            begun.exception()  # asyncio complains of one that nobody asked for, as after a cancelled start
 
     def make_spec(self, lease: Lease, env: Mapping[str, str]) -> ServerSpec:
         """What to run for a lease; called in a thread. `env` is the Hub's. A subclass says."""
@@ -393,35 +399,11 @@ async def _options_form(spawner: GpuSpawner) -> str:
     return await spawner.render_form()
 
 
-def _form_facts(wiring: Wiring, user: str, chosen: Mapping[str, object]) -> form.Facts:
-    try:
-        account = wiring.bank.account(user)
-    except NotFound:
-        wiring.bank.ensure_account(user)
-        account = wiring.bank.account(user)
-    return form.Facts(
-        profiles=wiring.profiles,
-        images=wiring.images,
-        devices=wiring.rows.devices(),
-        limits=account.limits,
-        available=account.available,
-        price=wiring.bank.price(),
-        backend_words=wiring.backend_words,
-        chosen=chosen,
-    )
-
-
 def _torch_version() -> str | None:
     try:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
-
-
-def _retrieve(task: asyncio.Task[Lease]) -> None:
-    """Somebody has seen the outcome: asyncio complains at exit about one that nobody asked for."""
-    if not task.cancelled():
-        task.exception()
 
 
 def spawn_exception(refused: Refused) -> SpawnException:

@@ -1,0 +1,730 @@
+"""The Hub's spawner against fakes: a start, a refusal, a failure at every step, a stop, polls, state, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from jupyterhub.spawner import Spawner, SpawnException
+
+from quota.clock import SystemClock
+from quota.errors import Reason, Refused
+from quota.leases import Holder, State, StopReason, Target
+from spawner import gpu_spawner, start
+from spawner.gpu_spawner import LocalGpuSpawner, Wiring
+from spawner.placement import best_fit
+from spawner.profiles import DEFAULT_PROFILES
+from spawner.progress import Progress
+from spawner.start import EARLIER_SECONDS
+from tests.fakes.runtime import FakeRuntime
+from tests.fakes.spawner_book import FakeBank, FakeBook
+
+BOOT = "hub-1"
+
+
+class World:
+    """One hub process with its parts, and servers that answer when told to."""
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        clock = SystemClock()
+        self.book = FakeBook(clock)
+        self.bank = FakeBank()
+        self.runtime = FakeRuntime(clock)
+        self.answering = True
+        self.wiring = Wiring(
+            book=self.book,  # type: ignore[arg-type]
+            bank=self.bank,  # type: ignore[arg-type]
+            rows=self.book,  # type: ignore[arg-type]
+            runtime=self.runtime,
+            clock=clock,
+            boot=BOOT,
+            host="h",
+            profiles=DEFAULT_PROFILES,
+            images={"this-environment": "This environment"},
+            place=best_fit,
+            homes=tmp_path / "homes",
+            backend_words="Nothing isolates users.",
+            start_timeout_s=20.0,
+            service_url="http://127.0.0.1:9/services/berth/",
+        )
+        monkeypatch.setattr(gpu_spawner, "free_port", lambda: 12345)
+
+    def spawner(self, user: str = "alice", server: str = "", **options: Any) -> LocalGpuSpawner:
+        world = self
+
+        class Answering(LocalGpuSpawner):
+            async def answers(self, ip: str, port: int, base_url: str) -> bool:
+                return world.answering
+
+        made = Answering(
+            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user),
+            hub=SimpleNamespace(public_host="", api_url="http://127.0.0.1:8081/hub/api", base_url="/hub/"),
+            orm_spawner=SimpleNamespace(name=server, server=None, display_name=""),
+            user_options=options,
+        )
+        made.wire = lambda: self.wiring
+        made.stop_grace = 0.3
+        made.api_token = "secret"
+        return made
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(start, "RETRY_SECONDS", 0.05)
+    return World(tmp_path, monkeypatch)
+
+
+async def until(what: Callable[[], bool], seconds: float = 5.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it did not happen"
+        await asyncio.sleep(0.01)
+
+
+async def refusal(work: Awaitable[Any]) -> SpawnException:
+    with pytest.raises(SpawnException) as caught:
+        await work
+    return caught.value
+
+
+async def messages(spawner: LocalGpuSpawner) -> list[str]:
+    return [str(event["message"]) async for event in spawner.progress()]
+
+
+# ---- a good start ----------------------------------------------------------------------------------------------
+
+
+async def test_a_start_becomes_a_running_lease(world: World) -> None:
+    spawner = world.spawner(profile="gpu-1-4")
+    assert await spawner.start() == ("127.0.0.1", 12345)
+    lease = world.book.one()
+    assert (lease.state, lease.target) == (State.RUNNING, Target.RUN)
+    assert (lease.holder, lease.account, lease.owner) == (Holder("alice"), "alice", BOOT)
+    assert (lease.share, lease.count, lease.requested_by) == (250, 1, "alice")
+    assert lease.started_at is not None
+    assert lease.deadline is not None
+    assert spawner.get_state() == {"lease_id": lease.id}
+    assert await spawner.poll() is None
+
+
+async def test_the_server_gets_its_home_its_devices_and_none_of_the_hubs_secrets(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("JUPYTERHUB_CRYPT_KEY", "CONFIGPROXY_AUTH_TOKEN", "AWS_SECRET_ACCESS_KEY", "BERTH_DATA"):
+        monkeypatch.setenv(name, "a secret")
+    spawner = world.spawner("用户", profile="gpu-1-8")
+    spawner.env_keep = [*spawner.env_keep, "JUPYTERHUB_CRYPT_KEY"]
+    await spawner.start()
+    spec = world.runtime.servers["l1"].spec
+    assert "a secret" not in spec.env.values()
+    home = Path(spec.cwd)
+    assert home.parent == world.wiring.homes
+    assert os.stat(home).st_mode & 0o777 == 0o700
+    assert os.listdir(home / "berth-examples") == ["digits.ipynb"]
+    assert spec.env["HOME"] == str(home) == spec.env["JUPYTERHUB_ROOT_DIR"]
+    assert spec.env["CUDA_VISIBLE_DEVICES"] == spec.env["NVIDIA_VISIBLE_DEVICES"] == "SIM-0"
+    assert spec.env["BERTH_GPU_MEMORY_MIB"] == "3072"
+    assert spec.env["BERTH_SERVICE_URL"] == "http://127.0.0.1:9/services/berth/"
+    assert (spec.env["BERTH_LEASE"], spec.env["BERTH_PROFILE"], spec.env["BERTH_SIMULATED"]) == ("l1", "gpu-1-8", "1")
+    assert spec.env["JUPYTERHUB_API_TOKEN"] == "secret"
+    assert spec.env["JUPYTERHUB_SERVICE_URL"].startswith("http://127.0.0.1:12345/")
+    assert spec.argv[1:3] == ("-m", "berth_lab.launch")
+
+
+async def test_p06_a_cpu_profile_sees_no_device_whatever_the_image_says(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "all")
+    spawner = world.spawner(profile="cpu")
+    spawner.environment = {"NVIDIA_VISIBLE_DEVICES": "all", "CUDA_VISIBLE_DEVICES": "0"}
+    await spawner.start()
+    env = world.runtime.servers["l1"].spec.env
+    assert env["NVIDIA_VISIBLE_DEVICES"] == "void"
+    assert env["CUDA_VISIBLE_DEVICES"] == ""
+    assert env["BERTH_SIMULATED"] == "0"
+
+
+async def test_every_step_is_told_to_early_and_late_followers(world: World) -> None:
+    world.answering = False
+    spawner = world.spawner(profile="gpu-1-2")
+    begun = asyncio.ensure_future(spawner.start())
+    early = asyncio.ensure_future(messages(spawner))
+    await until(lambda: "l1" in world.runtime.servers)
+    await asyncio.sleep(2.2)
+    world.answering = True
+    await begun
+    told = await early
+    assert told == await messages(spawner)
+    assert told[0] == "Checking your request"
+    assert told[1] == "Room found: 1/2 simulated GPU on simulated GPU, 24 GB"
+    assert told[2] == "Starting the server"
+    assert told[3] == "Waiting for JupyterLab (2 s)"
+    assert told[-1] == "JupyterLab answers"
+    percents = [event["progress"] async for event in spawner.progress()]
+    assert percents == sorted(percents)
+
+
+async def test_s19_a_start_without_options_by_an_admin_takes_the_default_and_charges_the_target(world: World) -> None:
+    spawner = world.spawner("alice")
+    spawner.handler = SimpleNamespace(current_user=SimpleNamespace(name="root", kind="user"))
+    await spawner.start()
+    lease = world.book.one()
+    assert (lease.profile, lease.account, lease.holder.user, lease.requested_by) == ("cpu", "alice", "alice", "root")
+
+
+async def test_a_named_server_has_a_lease_of_its_own_and_the_same_home(world: World) -> None:
+    await world.spawner("alice").start()
+    await world.spawner("alice", "train").start()
+    assert {lease.holder for lease in world.book.leases.values()} == {Holder("alice"), Holder("alice", "train")}
+    assert len({server.spec.cwd for server in world.runtime.servers.values()}) == 1
+
+
+async def test_the_hubs_loop_is_never_blocked_by_the_book(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    reserve = world.book.reserve
+
+    def slow(*args: Any) -> Any:
+        time.sleep(0.5)
+        return reserve(*args)
+
+    monkeypatch.setattr(world.book, "reserve", slow)
+    begun = asyncio.ensure_future(world.spawner().start())
+    longest, last = 0.0, time.monotonic()
+    while not begun.done():
+        await asyncio.sleep(0.01)
+        longest, last = max(longest, time.monotonic() - last), time.monotonic()
+    await begun
+    assert longest < 0.25
+
+
+# ---- refusals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "reason", "code"),
+    [
+        ({"profile": "h100"}, "profile-unknown", 400),
+        ({"image": "evil"}, "image-unknown", 400),
+        ({"share": "1"}, "option-unknown", 400),
+        ({"gpu": 8, "image": "evil"}, "option-unknown", 400),
+        ({"profile": -1}, "option-invalid", 400),
+        ({"profile": 10**9}, "option-invalid", 400),
+        ({"profile": "1e3"}, "profile-unknown", 400),
+        ({"profile": ""}, "option-invalid", 400),
+        ({"profile": ["cpu", "gpu-1"]}, "option-invalid", 400),
+        ({"account": "bob"}, "account-forbidden", 403),
+    ],
+)
+async def test_s16_x03_bad_options_are_refused_in_the_hook_and_in_start(
+    world: World, options: dict[str, Any], reason: str, code: int
+) -> None:
+    spawner = world.spawner()
+    first = await refusal(spawner._run_apply_user_options(options))
+    spawner.user_options = options
+    second = await refusal(spawner.start())
+    for refused in (first, second):
+        assert (refused.reason, refused.status_code) == (reason, code)
+        assert refused.message
+        assert refused.jupyterhub_message == refused.message
+    assert not world.book.leases
+    assert not world.runtime.servers
+    assert not world.wiring.homes.exists()
+
+
+async def test_good_options_pass_the_hook(world: World) -> None:
+    spawner = world.spawner()
+    await spawner._run_apply_user_options({})
+    await spawner._run_apply_user_options({"profile": "gpu-2", "image": "this-environment", "account": "alice"})
+
+
+async def test_a_form_is_flattened(world: World) -> None:
+    spawner = world.spawner()
+    form = {"profile": ["gpu-1-4"], "image": ["this-environment"]}
+    assert spawner.run_options_from_form(form) == {"profile": "gpu-1-4", "image": "this-environment"}
+    twice = spawner.run_options_from_form({"profile": ["cpu", "gpu-1"]})
+    assert (await refusal(spawner._run_apply_user_options(twice))).reason == "option-invalid"
+
+
+@pytest.mark.parametrize("reason", [Reason.NO_ROOM, Reason.NO_CREDIT, Reason.TOO_MANY_SERVERS, Reason.MONTHLY_LIMIT])
+async def test_s15_x28_what_the_book_refuses_is_a_spawn_exception_with_the_reason(world: World, reason: Reason) -> None:
+    world.book.refusal = Refused(reason)
+    spawner = world.spawner(profile="gpu-1")
+    refused = await refusal(spawner.start())
+    assert (refused.reason, refused.status_code) == (reason.value, 409)
+    assert await spawner.poll() == 0
+
+
+async def test_p14_a_site_without_gpus_refuses_one_at_once(world: World) -> None:
+    world.book.fleet = []
+    began = time.monotonic()
+    refused = await refusal(world.spawner(profile="gpu-1-2").start())
+    assert (refused.reason, refused.status_code) == ("no-devices", 409)
+    assert time.monotonic() - began < 1
+
+
+async def test_a_user_name_that_slipped_in_is_refused(world: World) -> None:
+    refused = await refusal(world.spawner("a`b").start())
+    assert (refused.reason, refused.status_code) == ("user-name-invalid", 400)
+
+
+@pytest.mark.parametrize("call", ["live_of", "reserve", "mark_starting", "mark_running"])
+async def test_x28_a_broken_book_is_a_spawn_exception_too(world: World, call: str) -> None:
+    world.book.broken = {call}
+    refused = await refusal(world.spawner().start())
+    assert (refused.reason, refused.status_code) == ("book-unavailable", 503)
+
+
+async def test_an_error_of_our_own_is_a_spawn_exception_with_the_traceback_in_the_log(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    spawner = world.spawner()
+    spawner.get_env = lambda: 1 / 0  # type: ignore[assignment,return-value]
+    logger = logging.getLogger("traitlets")
+    logger.propagate, spawner.log = True, logger
+    refused = await refusal(spawner.start())
+    assert refused.reason == "start-failed"
+    assert "ZeroDivisionError" in caplog.text
+
+
+# ---- a failure at every step leaves nothing ----------------------------------------------------------------------
+
+
+def assert_given_back(world: World, reason: StopReason) -> None:
+    lease = world.book.one()
+    assert (lease.state, lease.target, lease.stop_reason) == (State.STOPPING, Target.STOP, reason)
+    assert lease.started_at is None
+    assert not world.runtime.servers
+
+
+@pytest.mark.parametrize("call", ["mark_starting", "devices", "mark_running"])
+async def test_s06_x08_the_book_failing_after_the_reservation_leaves_nothing(world: World, call: str) -> None:
+    world.book.broken = {call}
+    if call == "devices":
+        world.book.broken = set()
+        world.wiring = Wiring(**{**vars(world.wiring), "rows": SimpleNamespace(devices=lambda: 1 / 0)})
+    spawner = world.spawner(profile="gpu-1")
+    await refusal(spawner.start())
+    assert_given_back(world, StopReason.FAILED)
+    assert await spawner.poll() == 0
+
+
+async def test_s06_a_runtime_that_cannot_start_leaves_nothing(world: World) -> None:
+    def broken(spec: Any) -> None:
+        FakeRuntime.start(world.runtime, spec)  # created, and then it fails
+        raise RuntimeError("no more processes")
+
+    world.runtime.start = broken  # type: ignore[method-assign]
+    refused = await refusal(world.spawner().start())
+    assert (refused.reason, refused.status_code) == ("start-failed", 500)
+    assert_given_back(world, StopReason.FAILED)
+
+
+async def test_s06_a_home_that_cannot_be_made_leaves_nothing(world: World) -> None:
+    world.wiring.homes.write_text("a file in the way")
+    refused = await refusal(world.spawner().start())
+    assert refused.reason == "start-failed"
+    assert_given_back(world, StopReason.FAILED)
+
+
+async def test_s06_an_early_exit_is_told_at_once_with_the_end_of_the_log(world: World) -> None:
+    world.answering = False
+    spawner = world.spawner(profile="gpu-1")
+    begun = asyncio.ensure_future(refusal(spawner.start()))
+    await until(lambda: "l1" in world.runtime.servers)
+    world.runtime.servers["l1"].log = ("first line", "ImportError: no module named lab", "")
+    died = time.monotonic()
+    world.runtime.end("l1", 3)
+    refused = await begun
+    assert time.monotonic() - died < 1
+    assert refused.reason == "start-failed"
+    assert "exit code 3" in refused.message
+    assert "ImportError: no module named lab" in refused.message
+    assert "first line" in refused.log_message
+    assert_given_back(world, StopReason.FAILED)
+    assert "exit_code 3" in world.book.one().stop_detail
+
+
+async def test_a_server_that_never_answers_is_given_up_with_words(world: World) -> None:
+    world.answering = False
+    world.wiring = Wiring(**{**vars(world.wiring), "start_timeout_s": 0.3})
+    refused = await refusal(world.spawner().start())
+    assert (refused.reason, refused.status_code) == ("start-timeout", 504)
+    assert_given_back(world, StopReason.FAILED)
+
+
+async def test_an_unreachable_runtime_is_not_an_early_exit(world: World) -> None:
+    world.answering = False
+    begun = asyncio.ensure_future(world.spawner().start())
+    await until(lambda: "l1" in world.runtime.servers)
+    world.runtime.outage = "it does not answer"
+    await asyncio.sleep(0.7)
+    assert not begun.done()
+    world.runtime.outage = ""
+    world.answering = True
+    await begun
+
+
+async def test_s14_a_cancelled_start_gives_back_lease_and_server_at_once(world: World) -> None:
+    world.answering = False
+    spawner = world.spawner(profile="gpu-1")
+    begun = asyncio.ensure_future(spawner.start())
+    await until(lambda: "l1" in world.runtime.servers)
+    assert await spawner.poll() is None
+    cancelled = time.monotonic()
+    begun.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+    assert time.monotonic() - cancelled < 1
+    assert_given_back(world, StopReason.USER)
+    assert world.book.one().stop_by == "alice"
+    assert await spawner.poll() == 0
+
+
+async def test_s14_a_start_cancelled_while_the_book_commits_is_given_back_all_the_same(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserve, entered = world.book.reserve, asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def slow(*args: Any) -> Any:
+        loop.call_soon_threadsafe(entered.set)
+        time.sleep(1.0)
+        return reserve(*args)
+
+    monkeypatch.setattr(world.book, "reserve", slow)
+    begun = asyncio.ensure_future(world.spawner().start())
+    await entered.wait()
+    begun.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await begun
+    assert not world.book.leases  # the commit is still to come
+    await until(lambda: bool(world.book.leases) and world.book.one().state is State.STOPPING)
+    assert_given_back(world, StopReason.USER)
+
+
+async def test_a_stop_wished_by_somebody_else_ends_the_start(world: World) -> None:
+    world.answering = False
+    begun = asyncio.ensure_future(refusal(world.spawner().start()))
+    await until(lambda: "l1" in world.runtime.servers)
+    world.book.request_stop("l1", StopReason.ADMIN, by="root")
+    refused = await begun
+    assert (refused.reason, refused.status_code) == ("stop-requested", 409)
+    assert "root" in refused.message
+    assert_given_back(world, StopReason.ADMIN)
+
+
+async def test_a_write_that_met_anothers_is_tried_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    mark = world.book.mark_running
+
+    def meddled(lease: Any, *args: Any) -> Any:
+        if world.book.calls.count("mark_running") < 2:
+            world.book.put(lease)  # an observation of the agent
+        return mark(lease, *args)
+
+    monkeypatch.setattr(world.book, "mark_running", meddled)
+    await world.spawner().start()
+    assert world.book.one().state is State.RUNNING
+
+
+async def test_giving_up_is_tried_until_the_book_can_be_written(world: World) -> None:
+    world.answering = False
+    begun = asyncio.ensure_future(refusal(world.spawner(profile="gpu-1").start()))
+    await until(lambda: "l1" in world.runtime.servers)
+    world.book.broken = {"request_stop", "acknowledge", "lease"}
+    assert (await begun).reason == "book-unavailable"
+    assert world.book.one().state is State.STARTING
+    world.book.broken = set()
+    await until(lambda: world.book.one().state is State.STOPPING)
+    assert_given_back(world, StopReason.FAILED)
+
+
+async def test_a_server_that_cannot_be_removed_is_left_to_the_agent(world: World) -> None:
+    world.answering = False
+    world.wiring = Wiring(**{**vars(world.wiring), "start_timeout_s": 0.3})
+    world.runtime.stuck.add("l1")
+    spawner = world.spawner()
+    await refusal(spawner.start())
+    assert world.book.one().state is State.STOPPING  # nothing more will come from this hub
+    assert "l1" in world.runtime.servers
+    assert await spawner.poll() is None  # so the Hub calls stop, which tries again
+
+
+# ---- an earlier run ------------------------------------------------------------------------------------------------
+
+
+async def test_s12_a_start_waits_visibly_for_the_last_run_to_end(world: World) -> None:
+    old = world.spawner()
+    await old.start()
+    await old.stop()
+    assert world.book.one().state is State.STOPPING
+    fresh = world.spawner()
+    begun = asyncio.ensure_future(fresh.start())
+    await asyncio.sleep(1.3)
+    assert not begun.done()
+    world.book.free("l1")
+    await begun
+    assert "Waiting for the last run of this server to end (1 s)" in await messages(fresh)
+    assert world.book.leases["l2"].state is State.RUNNING
+
+
+async def test_s12_a_last_run_that_does_not_end_is_a_refusal_with_words(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(start, "EARLIER_SECONDS", 0.3)
+    assert EARLIER_SECONDS == 20
+    old = world.spawner()
+    await old.start()
+    await old.stop()
+    refused = await refusal(world.spawner().start())
+    assert (refused.reason, refused.status_code) == ("still-stopping", 409)
+
+
+async def test_a_run_that_the_hub_has_lost_is_stopped_for_the_new_start(world: World) -> None:
+    await world.spawner().start()
+    begun = asyncio.ensure_future(world.spawner().start())
+    await until(lambda: world.book.leases["l1"].target is Target.STOP)
+    assert world.book.leases["l1"].stop_reason is StopReason.PLATFORM
+    await until(lambda: not world.runtime.servers["l1"].running)
+    world.book.free("l1")
+    await begun
+
+
+async def test_a_reservation_that_a_start_of_ours_could_not_give_back_is_given_back(world: World) -> None:
+    request = world.spawner()._request(world.spawner().choose({"profile": "gpu-1"}))
+    world.book.reserve(request, best_fit)
+    begun = asyncio.ensure_future(world.spawner(profile="gpu-1").start())
+    await until(lambda: world.book.leases["l1"].state is State.STOPPING)
+    world.book.free("l1")
+    await begun
+
+
+# ---- stop ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stop_is_written_first_and_ends_the_server_without_freeing_the_slot(world: World) -> None:
+    spawner = world.spawner(profile="gpu-1")
+    await spawner.start()
+    await spawner.stop()
+    lease = world.book.one()
+    assert (lease.state, lease.target, lease.stop_reason) == (State.STOPPING, Target.STOP, StopReason.USER)
+    server = world.runtime.servers["l1"]  # the agent reads the end record, then forgets it
+    assert not server.running
+    assert not world.book.voided
+    assert await spawner.poll() is not None
+
+
+async def test_a_reason_that_is_in_the_book_stays(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    world.book.request_stop("l1", StopReason.IDLE, detail="idle for 30 min")
+    await spawner.stop()
+    assert world.book.one().stop_reason is StopReason.IDLE
+
+
+async def test_s12_a_deaf_server_is_forced_at_the_end_of_the_grace(world: World) -> None:
+    world.runtime.deaf.add("l1")
+    spawner = world.spawner()
+    await spawner.start()
+    began = time.monotonic()
+    await spawner.stop()
+    assert 0.2 < time.monotonic() - began < 3
+    assert not world.runtime.alive()
+    assert world.book.one().state is State.STOPPING
+
+
+async def test_stop_now_gives_no_grace(world: World) -> None:
+    world.runtime.deaf.add("l1")
+    spawner = world.spawner()
+    spawner.stop_grace = 30
+    await spawner.start()
+    began = time.monotonic()
+    await spawner.stop(now=True)
+    assert time.monotonic() - began < 2
+    assert not world.runtime.alive()
+
+
+async def test_a_stop_with_the_book_down_ends_the_server_all_the_same(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    world.book.broken = {"request_stop", "acknowledge", "live_of", "lease", "void"}
+    await spawner.stop()
+    assert not world.runtime.alive()
+
+
+@pytest.mark.parametrize("flag", ["_waiting_for_response", "_proxy_pending"])
+async def test_s06_a_start_that_fails_after_the_answer_costs_nothing(world: World, flag: str) -> None:
+    spawner = world.spawner(profile="gpu-1")
+    await spawner.start()
+    setattr(spawner, flag, True)
+    await spawner.stop()
+    assert world.book.voided == {"l1"}
+    assert world.book.one().stop_reason is StopReason.FAILED
+
+
+async def test_a_stop_during_the_start_ends_the_start(world: World) -> None:
+    world.answering = False
+    spawner = world.spawner()
+    begun = asyncio.ensure_future(refusal(spawner.start()))
+    await until(lambda: "l1" in world.runtime.servers)
+    await spawner.stop()
+    assert (await begun).reason == "stop-requested"
+    assert_given_back(world, StopReason.USER)
+
+
+async def test_a_stop_of_a_server_that_never_was_is_nothing(world: World) -> None:
+    await world.spawner().stop()
+    assert world.book.calls == ["live_of"]
+
+
+class Handler:
+    """As the Hub's request handler stops a server: in a task whose coroutine closes over the handler."""
+
+    def __init__(self, name: str, kind: str = "user") -> None:
+        self.current_user = SimpleNamespace(name=name, kind=kind)
+
+    async def stop_single_user(self, spawner: LocalGpuSpawner) -> None:
+        async def stop() -> None:
+            await spawner.stop()
+            assert self is not None
+
+        await asyncio.ensure_future(stop())
+
+
+class User:
+    """As the Hub's shut-down stops servers."""
+
+    async def stop(self, spawner: LocalGpuSpawner) -> None:
+        await spawner.stop()
+
+
+@pytest.mark.parametrize(
+    ("asker", "reason", "by"),
+    [
+        (Handler("alice"), StopReason.USER, "alice"),
+        (Handler("root"), StopReason.ADMIN, "root"),
+        (Handler("berth", "service"), StopReason.ADMIN, "service:berth"),
+    ],
+)
+async def test_who_asked_for_a_stop_is_in_the_book(world: World, asker: Handler, reason: StopReason, by: str) -> None:
+    spawner = world.spawner("alice")
+    await spawner.start()
+    await asker.stop_single_user(spawner)
+    assert (world.book.one().stop_reason, world.book.one().stop_by) == (reason, by)
+
+
+async def test_a_stop_by_the_hubs_own_end_is_the_platforms(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    stop = User().stop(spawner)
+    stop.__qualname__ = "User.stop"
+    await asyncio.ensure_future(stop)
+    assert world.book.one().stop_reason is StopReason.PLATFORM
+
+
+# ---- poll, state, crash of the hub ---------------------------------------------------------------------------------
+
+
+async def test_poll_tells_the_exit_code_and_unknown_is_not_dead(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    world.runtime.outage = "it does not answer"
+    await asyncio.sleep(1.1)  # older looks are shared for a second
+    assert await spawner.poll() is None
+    world.runtime.outage = ""
+    world.runtime.end("l1", 137)
+    await asyncio.sleep(1.1)
+    assert await spawner.poll() == 137
+
+
+async def test_poll_works_with_the_book_down(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    world.book.broken = {"live_of", "lease"}
+    assert await spawner.poll() is None
+    assert await world.spawner("bob").poll() is None  # nothing is known, and unknown is not dead
+
+
+async def test_a_look_from_before_the_start_says_nothing_about_it(world: World) -> None:
+    idle = world.spawner("bob")
+    idle._lease_id = "l9"
+    assert await idle.poll() == 0  # a look is fresh now, and has no l1 in it
+    spawner = world.spawner()
+    await spawner.start()
+    assert await spawner.poll() is None
+
+
+async def test_s01_x04_a_new_hub_finds_the_lease_by_its_state_and_by_its_holder(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    with_state = world.spawner()
+    with_state.load_state(spawner.get_state())
+    assert await with_state.poll() is None
+    assert await world.spawner().poll() is None
+
+
+async def test_a_start_of_a_dead_hub_is_not_adopted(world: World) -> None:
+    request = world.spawner()._request(world.spawner().choose({}))
+    lease = world.book.reserve(request, best_fit)
+    assert await world.spawner().poll() is None  # ours: on its way
+    world.book.put(lease, owner="hub-0")
+    assert await world.spawner().poll() == 0
+
+
+async def test_a_server_that_the_new_hub_cannot_reach_was_a_failed_start(world: World) -> None:
+    await world.spawner().start()
+    new = world.spawner()
+    new.orm_spawner = None
+    new._server = SimpleNamespace(url="http://127.0.0.1:1/")
+    assert await new.get_url() == "http://127.0.0.1:1/"
+    assert new.get_state() == {"lease_id": "l1"}
+    await new.stop()
+    assert world.book.voided == {"l1"}
+
+
+async def test_state_is_the_lease_id_and_nothing_else(world: World) -> None:
+    spawner = world.spawner()
+    assert spawner.get_state() == {}
+    await spawner.start()
+    assert list(spawner.get_state()) == ["lease_id"]
+    spawner.clear_state()
+    assert spawner.get_state() == {}
+    assert spawner.api_token == ""
+
+
+def test_a_spawner_without_wiring_says_what_is_missing() -> None:
+    with pytest.raises(RuntimeError, match=r"c\.GpuSpawner\.wire"):
+        _ = LocalGpuSpawner().wiring
+
+
+def test_defaults_that_matter() -> None:
+    spawner = LocalGpuSpawner()
+    assert isinstance(spawner, Spawner)
+    assert (spawner.poll_interval, spawner.default_url, spawner.will_resume) == (5, "/lab", False)
+    assert "HTTP_PROXY" not in spawner.env_keep
+
+
+# ---- progress --------------------------------------------------------------------------------------------------
+
+
+async def test_followers_of_an_old_start_are_let_go() -> None:
+    told = Progress()
+    told.say(1, "one")
+    seen: list[str] = []
+
+    async def follow(events: AsyncIterator[Any]) -> None:
+        async for event in events:
+            seen.append(event["message"])
+
+    following = asyncio.ensure_future(follow(told.follow()))
+    await until(lambda: seen == ["one"])
+    told.restart()
+    await following
+    told.say(1, "two")
+    told.finish()
+    assert [event["message"] async for event in told.follow()] == ["two"]
