@@ -1,0 +1,60 @@
+"""What pages and REST both do: look a lease up for somebody, stop it, find the account of a name."""
+
+from __future__ import annotations
+
+import logging
+
+from quota.errors import NotFound
+from quota.leases import HolderKind, Lease, StopReason
+from quota.web import fields
+from quota.web.base import Handler
+from quota.web.parts import HubUnavailable
+from quota.web.problem import Problem, Why
+
+log = logging.getLogger("berth.web")
+
+
+async def lease_for(handler: Handler, lease_id: str) -> Lease:
+    """A lease that the viewer may see: their own, or any for an administrator. Raises `Problem`."""
+    try:
+        lease = await handler.in_thread(handler.parts.book.lease, lease_id)
+    except NotFound:
+        raise Problem(404, Why.NOT_FOUND, "There is no such lease.") from None
+    if lease.holder.user != handler.viewer.name and not handler.viewer.admin:
+        raise Problem(403, Why.FORBIDDEN, "This lease belongs to somebody else.")
+    return lease
+
+
+async def stop_lease(handler: Handler, lease_id: str) -> Lease:
+    """Record the intent in the book, then ask the Hub. Where the Hub does not answer the agent sees to it."""
+    lease = await lease_for(handler, lease_id)
+    if not lease.live:
+        return lease
+    reason = StopReason.USER if lease.holder.user == handler.viewer.name else StopReason.ADMIN
+    lease = await handler.in_thread(handler.parts.book.request_stop, lease_id, reason, by=handler.viewer.name)
+    if lease.live and lease.holder.kind is HolderKind.SERVER:
+        try:
+            await handler.parts.hub.stop_server(lease.holder.user, lease.holder.server)
+        except HubUnavailable as error:
+            log.warning("The Hub did not stop the server of lease %s: %s", lease_id, error)
+    return lease
+
+
+async def known_account(handler: Handler, name: str) -> str:
+    """The name of an account in the book, made now for a user whom only the Hub knows. Raises `Problem`.
+
+    Names are lower-case at log-in, so "Alice" finds alice.
+    """
+    candidates = [name, name.lower()] if name != name.lower() else [name]
+    for candidate in filter(fields.is_name, candidates):
+        try:
+            view = await handler.in_thread(handler.parts.bank.account, candidate)
+            return view.account.name
+        except NotFound:
+            continue
+    users = {user.name for user in await handler.parts.hub.users()}
+    for candidate in candidates:
+        if candidate in users:
+            account = await handler.in_thread(handler.parts.bank.ensure_account, candidate)
+            return account.name
+    raise Problem(404, Why.NOT_FOUND, f"There is no user or account called {name[:80]!r}.")

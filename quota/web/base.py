@@ -1,0 +1,224 @@
+"""What every handler shares: who asks, bodies with a limit, threads for the book, answers to errors."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
+from tornado.httputil import HTTPInputError, parse_body_arguments
+from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
+
+from quota.web.parts import HubUnavailable, ServiceParts, Viewer
+from quota.web.problem import Problem, Why, problem_of
+
+log = logging.getLogger("berth.web")
+
+LARGEST_BODY = 64 * 1024
+
+P = ParamSpec("P")
+R = TypeVar("R")
+H = TypeVar("H", bound="Handler")
+
+
+def too_large() -> Problem:
+    return Problem(413, Why.TOO_LARGE, f"A request's body may have {LARGEST_BODY} bytes at most.")
+
+
+@stream_request_body
+class Handler(HubOAuthenticated, RequestHandler):
+    """Base of pages and REST. Bodies are streamed, so that a large one is refused before it is stored."""
+
+    viewer: Viewer
+
+    def initialize(self, parts: ServiceParts, threads: Executor) -> None:
+        self.parts = parts
+        self.threads = threads
+        self.hub_auth = parts.hub_auth or HubOAuth.instance()
+        self.raw = bytearray()
+        self.overflow = False
+
+    # ---- bodies ----
+
+    def prepare(self) -> None:
+        length = self.request.headers.get("Content-Length", "0")
+        if length.isdigit() and int(length) > LARGEST_BODY:
+            self.answer_problem(too_large())
+
+    def data_received(self, chunk: bytes) -> None:
+        self.overflow = self.overflow or len(self.raw) + len(chunk) > LARGEST_BODY
+        if not self.overflow:
+            self.raw += chunk
+
+    def read_form(self) -> None:
+        """Take the fields of a form from the body. Raises `Problem`."""
+        if self.overflow:
+            raise too_large()
+        kind = self.request.headers.get("Content-Type", "")
+        if not kind.startswith("application/x-www-form-urlencoded"):
+            return
+        try:
+            parse_body_arguments(kind, bytes(self.raw), self.request.body_arguments, {}, self.request.headers)
+        except HTTPInputError:
+            raise Problem(400, Why.REQUEST_INVALID, "The form could not be read.") from None
+        for name, values in self.request.body_arguments.items():
+            self.request.arguments.setdefault(name, []).extend(values)
+
+    # ---- the book, in threads ----
+
+    async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a blocking call of the book without holding up the loop."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self.threads, functools.partial(call, *args, **kwargs))
+
+    # ---- who asks ----
+
+    async def identify(self) -> Viewer | None:
+        """The user whom a token or cookie belongs to, None where neither is good. Raises `Problem`.
+
+        The Hub's own mix-in blocks the loop for this; here the same check is awaited. A cookie counts for a write
+        (and for any request that script code made) only with its XSRF token: `HubOAuth` checks that.
+        """
+        try:
+            model = await self.hub_auth.get_user(self, sync=False)
+            model = self.check_hub_user(model) if model else None
+        except UserNotAllowed:
+            self.current_user = None
+            raise Problem(403, Why.FORBIDDEN, "This token or user has no access to Berth.") from None
+        except HTTPError as error:
+            self.current_user = None
+            raise HubUnavailable(str(error.log_message)) from None
+        self.current_user = model
+        if model is None:
+            return None
+        if model.get("kind", "user") != "user":
+            raise Problem(403, Why.FORBIDDEN, "Only users have accounts and servers; this token is a service's.")
+        return Viewer(str(model["name"]), bool(model.get("admin", False)))
+
+    def cookie_refused(self) -> bool:
+        """Whether a cookie was there and did not count for want of its XSRF token."""
+        if not self.hub_auth._get_token_cookie(self):
+            return False
+        try:
+            self.check_xsrf_cookie()
+        except HTTPError:
+            return True
+        return False
+
+    async def sign_in(self) -> Viewer:
+        raise NotImplementedError
+
+    def need_admin(self) -> None:
+        """Raises `Problem` unless an administrator asks."""
+        if not self.viewer.admin:
+            raise Problem(403, Why.FORBIDDEN, "Only administrators may do this.")
+
+    # ---- answers ----
+
+    def answer_problem(self, problem: Problem) -> None:
+        """Finish the request with an error."""
+        self.clear()
+        self.set_status(problem.status)
+        for name, value in problem.headers.items():
+            self.set_header(name, value)
+        self.show_problem(problem)
+
+    def show_problem(self, problem: Problem) -> None:
+        raise NotImplementedError
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        """Errors of tornado's own, and faults of ours: nothing of them is shown but that they happened."""
+        exc_info = kwargs.get("exc_info")
+        error = exc_info[1] if exc_info else None
+        problem = problem_of(error, self.parts) if error is not None and not isinstance(error, HTTPError) else None
+        self.answer_problem(problem or _plain_problem(status_code))
+
+    def _request_summary(self) -> str:
+        # Never the query: it may carry an OAuth code or a token.
+        return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
+
+
+def _plain_problem(status: int) -> Problem:
+    plain = {
+        400: (Why.REQUEST_INVALID, "Something in the address or the request is not well formed."),
+        403: (Why.FORBIDDEN, "This is not allowed."),
+        404: (Why.NOT_FOUND, "There is nothing at this address."),
+        405: (Why.METHOD, "This address does not offer that."),
+    }
+    reason, detail = plain.get(status, (Why.INTERNAL, "The log of the service says more."))
+    return Problem(status if status in plain else 500, reason, detail)
+
+
+def endpoint(
+    *, admin: bool = False, public: bool = False
+) -> Callable[[Callable[Concatenate[H, P], Awaitable[None]]], Callable[Concatenate[H, P], Awaitable[None]]]:
+    """A verb of a handler: reads the form, finds out who asks, and turns known errors into answers."""
+
+    def wrap(method: Callable[Concatenate[H, P], Awaitable[None]]) -> Callable[Concatenate[H, P], Awaitable[None]]:
+        @functools.wraps(method)
+        async def run(self: H, /, *args: P.args, **kwargs: P.kwargs) -> None:
+            try:
+                self.read_form()
+                if not public:
+                    self.viewer = await self.sign_in()
+                if admin:
+                    self.need_admin()
+                await method(self, *args, **kwargs)
+            except Finish:
+                raise
+            except Exception as error:
+                problem = problem_of(error, self.parts)
+                if problem is None:
+                    raise
+                self.answer_problem(problem)
+
+        return cast(Callable[Concatenate[H, P], Awaitable[None]], run)
+
+    return wrap
+
+
+class JsonHandler(Handler):
+    """Base of REST: a token in the Authorization header, or the pages' cookie with its XSRF token."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+    async def sign_in(self) -> Viewer:
+        viewer = await self.identify()
+        if viewer is not None:
+            return viewer
+        if self.cookie_refused():
+            raise Problem(403, Why.XSRF, "A request with a cookie needs its XSRF token in the X-XSRFToken header.")
+        raise Problem(
+            401,
+            Why.NOT_SIGNED_IN,
+            "Send a token of the Hub in the Authorization header.",
+            {"WWW-Authenticate": 'token realm="JupyterHub"'},
+        )
+
+    def send(self, content: Any, status: int = 200) -> None:
+        self.set_status(status)
+        self.set_header("Content-Type", "application/json")
+        self.finish(json.dumps(content, ensure_ascii=False, allow_nan=False))
+
+    def show_problem(self, problem: Problem) -> None:
+        self.set_header("Content-Type", "application/problem+json")
+        body = {"type": "about:blank", "title": problem.title, "status": problem.status, "reason": problem.reason}
+        self.finish(json.dumps(body | {"detail": problem.detail}, ensure_ascii=False))
+
+
+class OAuthCallback(HubOAuthCallbackHandler):
+    """Where the Hub sends a browser back to after its log-in."""
+
+    def initialize(self, parts: ServiceParts) -> None:
+        self.hub_auth = parts.hub_auth or HubOAuth.instance()
+
+    def _request_summary(self) -> str:
+        return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"

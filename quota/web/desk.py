@@ -1,0 +1,318 @@
+"""The admin's page: health, who runs what, accounts, and the fields of its forms."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+
+from quota.bank import EVERYBODY, INHERIT, AccountView, Limits
+from quota.errors import NotFound
+from quota.leases import Device, DeviceState, Lease, State
+from quota.rows import Heartbeat
+from quota.units import show_credits
+from quota.web import fields
+from quota.web.lines import LeaseRow, rows_of
+from quota.web.parts import HubUnavailable, HubUser, ServiceParts
+from quota.web.snapshot import snapshot
+from quota.web.words import DEVICE_WORDS, credits_words, device_words, duration_words, part_words
+
+#: Names of the limits form's fields; `max_gpus` and `monthly_credits` are in whole units for people.
+LIMIT_FIELDS = ("max_servers", "max_gpus", "monthly_credits", "profiles")
+MOST_ACCOUNTS = 200
+NO_LIMIT = ("none", "no limit", "unlimited")
+
+#: Processes that must be alive, and after how long a silence one is thought dead.
+ROLES: tuple[tuple[str, str, timedelta], ...] = (
+    ("hub", "Hub", timedelta(seconds=30)),
+    ("agent", "Agent", timedelta(seconds=30)),
+    ("idle-culler", "Idle culler", timedelta(seconds=120)),
+)
+#: A running server that the agent has not seen for this long is an alarm: nobody meters it.
+UNSEEN = timedelta(seconds=60)
+#: A host whose agent has been silent for this long, and that holds nothing, was taken away on purpose.
+FORGOTTEN = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Pulse:
+    """The latest sign of life of one process. `kind` is good, bad or unknown."""
+
+    role: str
+    kind: str
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRow:
+    """One user or account in the table; amounts in words, "–" for somebody who has no account yet."""
+
+    name: str
+    admin: bool
+    note: str
+    available: str
+    held: str
+    month: str
+    limits: tuple[str, ...]
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class LimitWords:
+    """The limits in force of the chosen account, as a form's hints."""
+
+    max_servers: str
+    max_gpus: str
+    monthly: str
+    profiles: str
+
+
+@dataclass(frozen=True, slots=True)
+class AdminView:
+    alarms: tuple[str, ...]
+    pulses: tuple[Pulse, ...]
+    running: tuple[LeaseRow, ...]
+    accounts: tuple[AccountRow, ...]
+    left_out: int
+    names: tuple[str, ...]
+    filter: str
+    chosen: str
+    limits: LimitWords
+    profile_names: tuple[str, ...]
+    gpu_hour: str
+    cpu_hour: str
+    hub_silent: bool
+    form_key: str
+
+
+async def hub_users(parts: ServiceParts) -> tuple[HubUser, ...] | None:
+    """The Hub's users, None where it does not answer: the page works without."""
+    try:
+        return await parts.hub.users()
+    except HubUnavailable:
+        return None
+
+
+def admin(parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, chosen: str, form_key: str) -> AdminView:
+    """The whole page. Blocks."""
+    live = parts.book.live()
+    seen = snapshot(parts, live)
+    beats = pulses(parts.rows.boots(), seen.now)
+    views = {view.account.name: view for view in parts.bank.accounts()}
+    names = sorted({*views, *(user.name for user in users or ())})
+    found = [name for name in names if wanted.casefold() in name.casefold()]
+    holding = Counter(lease.account for lease in live)
+    admins = {user.name for user in users or () if user.admin}
+    known = None if users is None else {user.name for user in users}
+    price = parts.bank.price()
+    return AdminView(
+        alarms=(*alarms(beats, seen.now), *unseen(live, seen.now), *troubled(seen.devices.values())),
+        pulses=tuple(pulse for pulse, _ in beats),
+        running=rows_of(sorted(live, key=lambda lease: (lease.requested_at, lease.id)), seen),
+        accounts=tuple(
+            account_row(name, views.get(name), name in admins, known, holding[name]) for name in found[:MOST_ACCOUNTS]
+        ),
+        left_out=max(0, len(found) - MOST_ACCOUNTS),
+        names=tuple(names[:1000]),
+        filter=wanted,
+        chosen=chosen if chosen in names else "",
+        limits=limit_words(_limits_of(parts, chosen)),
+        profile_names=tuple(profile.name for profile in parts.profiles()),
+        gpu_hour=_plain(price.gpu_hour),
+        cpu_hour=_plain(price.cpu_hour),
+        hub_silent=users is None,
+        form_key=form_key,
+    )
+
+
+def _plain(amount: int) -> str:
+    """Credits as a form takes them back: "1.00", no thin spaces."""
+    return credits_words(amount).replace("\u202f", "")
+
+
+def _limits_of(parts: ServiceParts, chosen: str) -> Limits:
+    try:
+        return parts.bank.limits(chosen or EVERYBODY)
+    except NotFound:
+        return parts.bank.limits(EVERYBODY)
+
+
+# ---- health ----
+
+
+def pulses(boots: Iterable[Heartbeat], now: datetime) -> list[tuple[Pulse, timedelta | None]]:
+    """The freshest beat of each role (of an agent: on each host), with its age; None where none was ever seen."""
+    freshest: dict[tuple[str, str], Heartbeat] = {}
+    for boot in boots:
+        key = (boot.role, boot.host if boot.role == "agent" else "")
+        if key not in freshest or freshest[key].beat_at < boot.beat_at:
+            freshest[key] = boot
+    found: list[tuple[Pulse, timedelta | None]] = []
+    for role, name, late in ROLES:
+        beats = [beat for (found_role, _), beat in sorted(freshest.items()) if found_role == role]
+        if role == "agent" and len(beats) > 1:
+            beats = [beat for beat in beats if now - beat.beat_at < FORGOTTEN] or beats[:1]
+        if not beats:
+            found.append((Pulse(role, "unknown", f"{name}: never seen"), None))
+        for beat in beats:
+            age = max(now - beat.beat_at, timedelta(0))
+            where = f" on {beat.host}" if role == "agent" and beat.host else ""
+            kind = "good" if age <= late else "bad"
+            found.append((Pulse(role, kind, f"{name}{where}: {duration_words(age)} ago"), age))
+    return found
+
+
+_SILENT = {
+    "hub": "nobody can log in or start a server",
+    "agent": "servers there are neither watched nor charged until it is back; none of them is stopped for it",
+    "idle-culler": "idle servers are not reclaimed until it is back",
+}
+
+
+def alarms(beats: Iterable[tuple[Pulse, timedelta | None]], now: datetime) -> list[str]:
+    """What an administrator must know about processes that are silent."""
+    found = []
+    for pulse, age in beats:
+        name = pulse.words.partition(":")[0]
+        if age is None and pulse.role == "agent":
+            found.append(f"{name} never seen: {_SILENT[pulse.role]}.")
+        elif age is not None and pulse.kind == "bad":
+            found.append(f"{name} silent for {duration_words(age)}: {_SILENT[pulse.role]}.")
+    return found
+
+
+def unseen(leases: Iterable[Lease], now: datetime) -> list[str]:
+    """Running servers that nobody has seen for a while: an unbilled one must not go unnoticed."""
+    lost = [
+        lease
+        for lease in leases
+        if lease.state is State.RUNNING and now - (lease.last_seen or lease.started_at or now) > UNSEEN
+    ]
+    if not lost:
+        return []
+    users = ", ".join(sorted({lease.holder.user for lease in lost})[:5])
+    return [f"{len(lost)} running server(s) not seen for more than {duration_words(UNSEEN)}: {users}."]
+
+
+def troubled(devices: Iterable[Device]) -> list[str]:
+    """Devices that are out of service."""
+    return [
+        f"{device_words(device)}: {DEVICE_WORDS[device.state]}{f' ({device.why})' if device.why else ''}."
+        for device in devices
+        if device.state is not DeviceState.OK
+    ]
+
+
+# ---- accounts ----
+
+
+def account_row(
+    name: str, view: AccountView | None, is_admin: bool, known: set[str] | None, running: int
+) -> AccountRow:
+    """One row; `known` are the Hub's users, None where it did not answer."""
+    if view is None:
+        return AccountRow(name, is_admin, "has not used Berth yet", "–", "–", "–", (), running)
+    gone = known is not None and name not in known and view.account.kind == "user"
+    note = "not known to the Hub" if gone else "" if view.account.kind == "user" else view.account.kind
+    return AccountRow(
+        name=name,
+        admin=is_admin,
+        note=note,
+        available=show_credits(view.available),
+        held=show_credits(view.held),
+        month=show_credits(view.month_charged),
+        limits=limits_words(view.limits),
+        running=running,
+    )
+
+
+def limits_words(limits: Limits) -> tuple[str, ...]:
+    """Limits as short lines; what is not limited is left out."""
+    found = []
+    if limits.max_servers is not None:
+        found.append(f"{limits.max_servers} server{'' if limits.max_servers == 1 else 's'}")
+    if limits.max_gpu_milli is not None:
+        found.append(part_words(limits.max_gpu_milli) if limits.max_gpu_milli else "no GPU")
+    if limits.monthly_micro is not None:
+        found.append(f"{show_credits(limits.monthly_micro)} credits a month")
+    if limits.profiles is not None:
+        found.append(f"only {', '.join(sorted(limits.profiles)) or 'no profile'}")
+    return tuple(found) or ("no limits",)
+
+
+def limit_words(limits: Limits) -> LimitWords:
+    """The limits in force, as hints in the form's fields."""
+    none = "no limit"
+    return LimitWords(
+        max_servers=none if limits.max_servers is None else str(limits.max_servers),
+        max_gpus=none if limits.max_gpu_milli is None else f"{Decimal(limits.max_gpu_milli) / 1000:f}",
+        monthly=none if limits.monthly_micro is None else _plain(limits.monthly_micro),
+        profiles="all" if limits.profiles is None else ", ".join(sorted(limits.profiles)) or "none of them",
+    )
+
+
+# ---- the limits form ----
+
+
+def read_limits(texts: Mapping[str, str], known: set[str]) -> dict[str, object]:
+    """The changes that a form asks for, in the book's words: an empty field changes nothing, "none" is no limit,
+    "default" is what everybody has. Raises `Problem`."""
+    changes: dict[str, object] = {}
+    for name, read in (
+        ("max_servers", _servers),
+        ("max_gpus", _milli),
+        ("monthly_credits", _monthly),
+        ("profiles", lambda text: _profiles(text, known)),
+    ):
+        text = texts[name].strip()
+        word = {"max_gpus": "max_gpu_milli", "monthly_credits": "monthly_micro"}.get(name, name)
+        if text.lower() == "default":
+            changes[word] = INHERIT
+        elif text.lower() in NO_LIMIT or (name == "profiles" and text.lower() == "all"):
+            changes[word] = None
+        elif text:
+            changes[word] = read(text)
+    if not changes:
+        raise fields.wrong("limits", "fill in at least one field")
+    return changes
+
+
+def _servers(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,6}", text):
+        raise fields.wrong("servers at once", "a whole number, none or default is needed")
+    return int(text)
+
+
+def _milli(text: str) -> int:
+    try:
+        milli = Decimal(text) * 1000
+        if not milli.is_finite() or not 0 <= milli <= 10**7 or milli != milli.to_integral_value():
+            raise ValueError
+        return int(milli)
+    except (InvalidOperation, ValueError):
+        raise fields.wrong("GPUs at once", "a number such as 2 or 0.5, none or default is needed") from None
+
+
+def _monthly(text: str) -> int:
+    amount = fields.credits_of(text, "credits per month")
+    if amount < 0:
+        raise fields.wrong("credits per month", "a limit cannot be below zero")
+    return amount
+
+
+def _profiles(text: str, known: set[str]) -> frozenset[str]:
+    names = {name for part in text.split(",") if (name := part.strip())}
+    strange = sorted(names - known)
+    if strange:
+        raise fields.wrong("profiles", f"{strange[0]!r} is no profile; known: {', '.join(sorted(known))}")
+    return frozenset(names)
+
+
+def set_limits(parts: ServiceParts, name: str, changes: Mapping[str, object], by: str) -> None:
+    """Write them. "default" means nothing for everybody's own limits. Raises `Problem`."""
+    if name == EVERYBODY and INHERIT in changes.values():
+        raise fields.wrong("limits", "“default” is for one user; everybody's own limits have no default")
+    parts.bank.set_limits(name, changes, by=by)

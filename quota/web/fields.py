@@ -1,0 +1,113 @@
+"""Reading what people and programs send: JSON bodies and form fields, checked one by one. Pure but for `Problem`.
+
+Every function raises `Problem` (400) with the name of the field and what it should be.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from quota.units import MicroCredits, parse_credits
+from quota.web.problem import Problem, Why
+
+#: The largest amount in one posting: 10⁹ credits. The ledger's integers have 64 bits.
+LARGEST_AMOUNT = 10**15
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_KEY = re.compile(r"[!-~]{1,128}")
+_NAME = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]{1,255}")
+
+
+def wrong(name: str, words: str) -> Problem:
+    return Problem(400, Why.FIELD_INVALID, f"{name}: {words}")
+
+
+def _no_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def json_object(raw: bytes) -> dict[str, Any]:
+    """A JSON object; decimals stay exact. An empty body is an empty object."""
+    if not raw.strip():
+        return {}
+    try:
+        content = json.loads(raw.decode("utf-8"), parse_float=Decimal, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        raise Problem(400, Why.JSON_INVALID, "The body is not JSON in UTF-8.") from None
+    if not isinstance(content, dict):
+        raise Problem(400, Why.JSON_INVALID, "The body is not a JSON object.")
+    return content
+
+
+def only(content: Mapping[str, Any], *known: str) -> None:
+    """No field but the known ones."""
+    for name in content:
+        if name not in known:
+            words = f"Known: {', '.join(known)}." if known else "None is needed."
+            raise Problem(400, Why.FIELD_UNKNOWN, f"{name[:40]!r} is no field here. {words}")
+
+
+def integer(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
+    """A whole number (JSON integer; no boolean, no 1.0, no text) in low..high."""
+    value = content.get(name)
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise wrong(name, f"a whole number from {low} to {high} is needed")
+    return value
+
+
+def text(content: Mapping[str, Any], name: str, longest: int) -> str:
+    """Text without control characters, "" where it is absent."""
+    value = content.get(name, "")
+    if not isinstance(value, str) or len(value) > longest or _CONTROL.search(value):
+        raise wrong(name, f"text of at most {longest} characters is needed")
+    return value.strip()
+
+
+def credits_of(value: object, name: str) -> MicroCredits:
+    """Credits as a person writes them: "12.5", in JSON also 12 or 12.5."""
+    if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
+        raise wrong(name, "a number of credits such as 12.5 is needed")
+    try:
+        if isinstance(value, int) and abs(value) > LARGEST_AMOUNT:
+            raise ValueError(f"at most {LARGEST_AMOUNT // 10**6} credits are possible")
+        amount = parse_credits(str(value))
+    except ValueError as error:
+        raise wrong(name, str(error)) from None
+    if abs(amount) > LARGEST_AMOUNT:
+        raise wrong(name, f"at most {LARGEST_AMOUNT // 10**6} credits are possible")
+    return amount
+
+
+def amount(content: Mapping[str, Any], *, optional: bool = False) -> MicroCredits | None:
+    """A positive amount: `amount_micro_credits` (integer) or `credits` ("12.5"), one of them."""
+    given = [name for name in ("amount_micro_credits", "credits") if content.get(name) is not None]
+    if len(given) != 1:
+        if optional and not given:
+            return None
+        raise wrong("amount_micro_credits", "give either this (an integer) or credits (such as 12.5)")
+    if given == ["credits"]:
+        found = credits_of(content["credits"], "credits")
+    else:
+        found = MicroCredits(integer(content, "amount_micro_credits", 1, LARGEST_AMOUNT))
+    if found <= 0:
+        raise wrong(given[0], "an amount above zero is needed")
+    return found
+
+
+def key(header: str | None, content: Mapping[str, Any]) -> str | None:
+    """The idempotency key of the header or the body; both must agree. None where there is none."""
+    found = {value for value in (header, content.get("key")) if value is not None}
+    if len(found) > 1:
+        raise wrong("key", "the Idempotency-Key header says another one")
+    value = found.pop() if found else None
+    if value is not None and (not isinstance(value, str) or not _KEY.fullmatch(value)):
+        raise wrong("key", "1 to 128 printable ASCII characters without spaces are needed")
+    return value
+
+
+def is_name(name: str) -> bool:
+    """Whether it could be an account's name at all."""
+    return _NAME.fullmatch(name) is not None

@@ -1,0 +1,144 @@
+"""Berth's cards on the Hub's home page: balance, what runs, idle notices, why the last servers stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+from quota.bank import Bank
+from quota.book import Book
+from quota.leases import Lease
+from quota.rows import Rows
+from quota.units import show_credits
+from quota.web.figures import figures, segments_of
+from quota.web.lines import burn, lease_row
+from quota.web.snapshot import Snapshot
+from quota.web.views import lasting
+from quota.web.words import clock_words, credits_words, instant, server_words, share_words, stop_words
+
+RECENT = 5
+
+
+@dataclass(frozen=True, slots=True)
+class HomeNotice:
+    """What is about to happen to a server, in words; `deadline` on the site's clock, `deadline_iso` for programs."""
+
+    kind: str
+    title: str
+    words: str
+    server: str
+    deadline: str = ""
+    deadline_iso: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HomeServer:
+    """What a running server has and costs; the key in `HomeView.servers` is the Hub's server name."""
+
+    lease: str
+    profile: str
+    share: str
+    devices: tuple[str, ...]
+    simulated: bool
+    state: str
+    since: str
+    charged: str
+    per_hour: str
+
+
+@dataclass(frozen=True, slots=True)
+class HomeEnded:
+    """One of the last servers that ended: why, and what was charged."""
+
+    lease: str
+    server: str
+    share: str
+    ended: str
+    words: str
+    charged: str
+
+
+@dataclass(frozen=True, slots=True)
+class HomeView:
+    """Everything in words; the Hub's templates know none of our filters."""
+
+    available: str
+    held: str
+    month: str
+    per_hour: str
+    lasts: str
+    running: int
+    zone: str
+    notices: tuple[HomeNotice, ...]
+    servers: Mapping[str, HomeServer]
+    ended: tuple[HomeEnded, ...]
+
+
+def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime, zone: str | None = None) -> HomeView:
+    """The cards of one user. Blocks: call it in a thread. Makes the account on the first look; `zone` is by default
+    the bank's. Raises `Refused(BOOK_UNAVAILABLE)`."""
+    bank.ensure_account(user_name)
+    account = bank.account(user_name)
+    leases = book.leases(user=user_name, limit=50)
+    live = [lease for lease in leases if lease.live]
+    seen = Snapshot(
+        now=now,
+        devices={device.uuid: device for device in rows.devices()},
+        parts={lease.id: segments_of(lease) for lease in leases},
+        verdicts=rows.verdicts() if live else {},
+    )
+    tz = ZoneInfo(zone or bank.zone)
+    rate = burn([lease_row(lease, seen) for lease in live])
+    return HomeView(
+        available=show_credits(account.available),
+        held=show_credits(account.held),
+        month=show_credits(account.month_charged),
+        per_hour=credits_words(rate),
+        lasts=lasting(account.available + account.held, rate),
+        running=len(live),
+        zone=tz.key,
+        notices=_notices(live, seen, tz),
+        servers={lease.holder.server: _server(lease, seen, tz) for lease in live},
+        ended=tuple(_ended(lease, seen, tz) for lease in leases if not lease.live)[:RECENT],
+    )
+
+
+def _notices(live: list[Lease], seen: Snapshot, tz: ZoneInfo) -> tuple[HomeNotice, ...]:
+    found = []
+    for lease in live:
+        notice = lease_row(lease, seen).notice
+        if notice is not None:
+            server = server_words(lease.holder.server)
+            moment = notice.deadline
+            times = (clock_words(moment, tz), instant(moment)) if moment else ("", "")
+            found.append(HomeNotice(notice.kind, notice.title, notice.words, server, *times))
+    return tuple(found)
+
+
+def _server(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeServer:
+    row = lease_row(lease, seen)
+    return HomeServer(
+        lease=lease.id,
+        profile=row.profile,
+        share=row.share,
+        devices=row.devices,
+        simulated=row.simulated,
+        state=row.state,
+        since=clock_words(row.since, tz) if row.since else "",
+        charged=credits_words(row.charged_micro),
+        per_hour=row.per_hour,
+    )
+
+
+def _ended(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeEnded:
+    moment = lease.ended_at or lease.started_at or lease.requested_at
+    return HomeEnded(
+        lease=lease.id,
+        server=server_words(lease.holder.server),
+        share=f"{lease.profile}, {share_words(lease)}",
+        ended=clock_words(moment, tz),
+        words=stop_words(lease) or "It ended",
+        charged=credits_words(figures(lease, seen.segments(lease), seen.now).charged),
+    )

@@ -1,0 +1,273 @@
+"""The pages: what a user used and holds, who holds what, receipts, and the admin's desk. Words and figures come
+from `quota.web.views`; this file only speaks HTTP."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from typing import Any
+from urllib.parse import urlencode
+
+from tornado.web import Finish
+
+from quota.units import show_credits
+from quota.web import actions, desk, fields, views
+from quota.web.base import Handler, endpoint
+from quota.web.export import to_csv
+from quota.web.parts import Viewer
+from quota.web.period import Period, month_of, parse_month
+from quota.web.problem import Problem, Why
+from quota.web.render import asset_hash
+
+FLASH = "berth-flash"
+
+
+class PageHandler(Handler):
+    """Base of pages: log-in by the Hub's OAuth, one look, errors in words."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Referrer-Policy", "same-origin")
+
+    @property
+    def prefix(self) -> str:
+        return str(self.application.settings["berth_prefix"])
+
+    @property
+    def hub_base(self) -> str:
+        return str(self.hub_auth.hub_host + self.hub_auth.hub_prefix)
+
+    async def sign_in(self) -> Viewer:
+        viewer = await self.identify()
+        if viewer is not None:
+            return viewer
+        if self.request.method in ("GET", "HEAD") and not self.cookie_refused():
+            self.redirect(self.get_login_url())
+            raise Finish
+        raise Problem(
+            403, Why.XSRF, "This form is too old, or did not come from this page. Reload it and send it again."
+        )
+
+    # ---- answers ----
+
+    def page(self, template: str, title: str, here: str = "", **values: Any) -> None:
+        """Finish with a page. A message left by the request before is shown once."""
+        source = f"'self' {self.hub_auth.hub_host}".strip()
+        self.set_header(
+            "Content-Security-Policy",
+            f"default-src 'none'; script-src {source}; style-src {source}; font-src {source}; img-src {source} data:; "
+            "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
+        )
+        environment = self.application.settings["berth_pages"]
+        self.finish(
+            environment.get_template(template).render(
+                title=title,
+                here=here,
+                site=self.parts.site,
+                zone=self.parts.zone,
+                prefix=self.prefix,
+                hub_base=self.hub_base,
+                asset=lambda name: f"{self.prefix}static/{name}?v={asset_hash(name)}",
+                viewer=getattr(self, "viewer", None),
+                xsrf_token=self.xsrf_token.decode("ascii"),
+                flash=self.take_flash(),
+                **values,
+            )
+        )
+
+    def show_problem(self, problem: Problem) -> None:
+        self.page("error.html", problem.title, problem=problem)
+
+    def done(self, words: str, path: str, kind: str = "success") -> None:
+        """After a write: leave a message and go to a page, so that a reload does not write again."""
+        message = json.dumps({"kind": kind, "words": words})
+        self.set_secure_cookie(FLASH, message, expires_days=None, path=self.prefix, httponly=True, samesite="Lax")
+        self.redirect(self.prefix + path, status=303)
+
+    def take_flash(self) -> dict[str, str] | None:
+        raw = self.get_secure_cookie(FLASH, max_age_days=0.01)
+        if raw is None:
+            return None
+        self.clear_cookie(FLASH, path=self.prefix)
+        found = json.loads(raw)
+        return {"kind": str(found["kind"]), "words": str(found["words"])}
+
+    # ---- arguments ----
+
+    def field(self, name: str, longest: int = 255) -> str:
+        """A field of a form or an address: text of a bounded length, "" where it is absent."""
+        return fields.text({name: self.get_argument(name, "", strip=True)}, name, longest)
+
+    def asked_month(self) -> Period:
+        """The month in the address, or the present one. Raises `Problem`."""
+        asked = self.field("month", 20)
+        if not asked:
+            return month_of(self.parts.clock.now(), self.parts.tz)
+        try:
+            return parse_month(asked, self.parts.tz)
+        except ValueError as error:
+            raise Problem(400, Why.DATE_INVALID, f"{error}.") from None
+
+    async def asked_account(self) -> str:
+        """Whose usage: one's own, or for an administrator that of `account`. Raises `Problem`."""
+        asked = self.field("account")
+        if not asked or asked == self.viewer.name:
+            return self.viewer.name
+        self.need_admin()
+        return await actions.known_account(self, asked)
+
+
+class Usage(PageHandler):
+    @endpoint()
+    async def get(self) -> None:
+        name = await self.asked_account()
+        view = await self.in_thread(views.usage, self.parts, name, self.asked_month(), own=name == self.viewer.name)
+        self.page("usage.html", "My usage" if view.own else f"Usage of {name}", "usage" if view.own else "", view=view)
+
+
+class UsageCsv(PageHandler):
+    @endpoint()
+    async def get(self) -> None:
+        name, period = await self.asked_account(), self.asked_month()
+        rows = await self.in_thread(views.usage_table, self.parts, name, period)
+        self.set_header("Content-Type", "text/csv; charset=utf-8")
+        self.set_header("Content-Disposition", f'attachment; filename="berth-usage-{period.name}.csv"')
+        self.finish(to_csv(views.USAGE_COLUMNS, rows))
+
+
+class Board(PageHandler):
+    @endpoint()
+    async def get(self) -> None:
+        view = await self.in_thread(views.board, self.parts, self.field("q", 80))
+        self.page("board.html", "Who holds what", "board", view=view)
+
+
+class Receipt(PageHandler):
+    @endpoint()
+    async def get(self, lease_id: str) -> None:
+        lease = await actions.lease_for(self, lease_id)
+        view = await self.in_thread(views.receipt_of, self.parts, lease)
+        self.page("lease.html", "Receipt", view=view)
+
+
+class Stop(PageHandler):
+    """Asks first, then stops."""
+
+    @endpoint()
+    async def get(self, lease_id: str) -> None:
+        lease = await actions.lease_for(self, lease_id)
+        row = await self.in_thread(views.one_row, self.parts, lease)
+        if not row.can_stop:
+            self.done("This server is already on its way out.", f"lease/{lease_id}", "info")
+            return
+        self.page("stop.html", "Stop a server", row=row)
+
+    @endpoint()
+    async def post(self, lease_id: str) -> None:
+        lease = await actions.stop_lease(self, lease_id)
+        words = "The server is being stopped." if lease.live else "The server had ended already."
+        self.done(words, f"lease/{lease_id}")
+
+
+class Refund(PageHandler):
+    @endpoint(admin=True)
+    async def post(self, lease_id: str) -> None:
+        asked = self.field("credits", 30)
+        lease = await actions.lease_for(self, lease_id)
+        amount = fields.amount({"credits": asked}) if asked else None
+        note = self.field("note", 200)
+        done = await self.in_thread(self.parts.bank.refund, lease.id, amount, by=self.viewer.name, note=note)
+        self.done(f"Refunded {show_credits(done, 6)} credits to {lease.account}.", f"lease/{lease.id}")
+
+
+class Admin(PageHandler):
+    @endpoint(admin=True)
+    async def get(self) -> None:
+        users = await desk.hub_users(self.parts)
+        chosen = self.field("account")
+        view = await self.in_thread(desk.admin, self.parts, users, self.field("q", 80), chosen, secrets.token_hex(8))
+        self.page("admin.html", "Admin · Berth", "admin", view=view)
+
+
+class AdminForm(PageHandler):
+    """A form of the admin page; what is wrong with its fields comes back as a message there."""
+
+    async def act(self) -> str:
+        raise NotImplementedError
+
+    @endpoint(admin=True)
+    async def get(self) -> None:
+        self.redirect(self.prefix + "admin")
+
+    @endpoint(admin=True)
+    async def post(self) -> None:
+        account = self.get_argument("account", "")[:255]
+        back = "admin?" + urlencode({"account": account}) if fields.is_name(account) and account != "*" else "admin"
+        try:
+            words, kind = await self.act(), "success"
+        except Problem as problem:
+            if problem.status not in (400, 404):
+                raise
+            words, kind = f"Nothing was changed. {problem.detail}", "danger"
+        self.done(words, back, kind)
+
+
+class Grant(AdminForm):
+    async def act(self) -> str:
+        amount = fields.amount({"credits": self.field("credits", 30)})
+        assert amount is not None
+        name = await actions.known_account(self, self.field("account"))
+        key = fields.key(None, {"key": self.field("key", 64) or None})
+        note = self.field("note", 200)
+        await self.in_thread(
+            self.parts.bank.grant, name, amount, by=self.viewer.name, note=note, key=key and f"form:{key}"
+        )
+        return f"Granted {show_credits(amount)} credits to {name}."
+
+
+class SetLimits(AdminForm):
+    async def act(self) -> str:
+        asked = self.field("account")
+        name = asked if asked == "*" else await actions.known_account(self, asked)
+        texts = {key: self.field(key, 1000) for key in desk.LIMIT_FIELDS}
+        limits = desk.read_limits(texts, {profile.name for profile in await self.in_thread(self.parts.profiles)})
+        await self.in_thread(desk.set_limits, self.parts, name, limits, self.viewer.name)
+        whom = "everybody without limits of their own" if name == "*" else name
+        return f"The limits of {whom} are set."
+
+
+class SetPrices(AdminForm):
+    async def act(self) -> str:
+        amounts = [fields.credits_of(self.field(name, 30), name) for name in ("gpu_hour", "cpu_hour")]
+        if min(amounts) < 0:
+            raise fields.wrong("gpu_hour" if amounts[0] < 0 else "cpu_hour", "a price cannot be below zero")
+        await self.in_thread(self.parts.bank.set_price, amounts[0], amounts[1], by=self.viewer.name)
+        return "The prices are set. Servers that run keep theirs."
+
+
+class PageNotFound(PageHandler):
+    """Every address that is none."""
+
+    @endpoint(public=True)
+    async def get(self, *_: str) -> None:
+        raise Problem(404, Why.NOT_FOUND, "There is no page at this address.")
+
+    head = post = put = delete = patch = options = get
+
+
+LEASE = r"lease/([A-Za-z0-9_-]{1,64})"
+
+PAGE_ROUTES: list[tuple[str, type[PageHandler]]] = [
+    ("", Usage),
+    ("usage", Usage),
+    ("usage.csv", UsageCsv),
+    ("board", Board),
+    (LEASE, Receipt),
+    (LEASE + "/stop", Stop),
+    (LEASE + "/refund", Refund),
+    ("admin", Admin),
+    ("admin/grant", Grant),
+    ("admin/limits", SetLimits),
+    ("admin/prices", SetPrices),
+]

@@ -1,0 +1,103 @@
+"""What the service is made of: the parts that the composition root hands over, and the seam to the Hub."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+from zoneinfo import ZoneInfo
+
+from quota.errors import BerthError, Refused
+from quota.ports import Clock
+
+if TYPE_CHECKING:
+    from jupyterhub.services.auth import HubOAuth
+
+    from quota.bank import Bank
+    from quota.book import Book
+    from quota.rows import Rows
+
+
+class HubUnavailable(BerthError):
+    """The Hub gave no answer, or a refusal that is not about the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class HubUser:
+    """A user as the Hub knows them."""
+
+    name: str
+    admin: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Viewer:
+    """Who asks, as the Hub says. `admin` is the Hub's own flag."""
+
+    name: str
+    admin: bool
+
+
+class HubPort(Protocol):
+    """What the service asks of the Hub. Both raise `HubUnavailable`."""
+
+    async def users(self) -> tuple[HubUser, ...]:
+        """All users, in the Hub's order."""
+        ...
+
+    async def stop_server(self, user: str, server: str) -> None:
+        """Ask for a server's end; one that is not there is fine. `server` is "" for the default one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileView:
+    """A profile as pages and REST show it. `free_now` is how many could start now, None where that is unknown."""
+
+    name: str
+    title: str
+    share_milli: int
+    count: int
+    free_now: int | None
+    price_per_hour_micro: int
+    images: Sequence[str]
+    simulated: bool
+    description: str = ""
+
+
+def _plain_refusal(refused: Refused) -> str:
+    return f"Refused: {refused.reason.value}"
+
+
+def _plain_mode(mode: str) -> str:
+    return f"sharing mode {mode}"
+
+
+@dataclass(frozen=True)
+class ServiceParts:
+    """What `make_app` needs.
+
+    `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
+    live in packages this one may not import. `cookie_secret` should outlive the process, or a restart logs everybody
+    out. `hub_auth` None means: as the Hub's environment of a managed service says.
+    """
+
+    book: Book
+    bank: Bank
+    rows: Rows
+    clock: Clock
+    profiles: Callable[[], Sequence[ProfileView]]
+    hub: HubPort
+    cookie_secret: bytes
+    prefix: str = "/services/berth/"
+    zone: str = "UTC"
+    site: str = "Berth"
+    refusal_words: Callable[[Refused], str] = _plain_refusal
+    isolation_words: Callable[[str], str] = _plain_mode
+    image_titles: Mapping[str, str] = field(default_factory=dict)
+    hub_auth: HubOAuth | None = None
+
+    @cached_property
+    def tz(self) -> ZoneInfo:
+        return ZoneInfo(self.zone)

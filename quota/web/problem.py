@@ -1,0 +1,106 @@
+"""Errors of the service as values with a machine reason; every one becomes a problem+json answer or a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from quota.errors import Conflict, NotFound, Reason, Refused, Stale
+from quota.web.parts import HubUnavailable, ServiceParts
+
+
+class Why(StrEnum):
+    """Reasons of the service itself; refusals of the book keep their own (`quota.errors.Reason`)."""
+
+    NOT_SIGNED_IN = "not-signed-in"
+    XSRF = "xsrf"
+    FORBIDDEN = "forbidden"
+    NOT_FOUND = "not-found"
+    NO_LEASE = "no-lease"
+    METHOD = "method-not-allowed"
+    JSON_INVALID = "json-invalid"
+    FIELD_INVALID = "field-invalid"
+    FIELD_UNKNOWN = "field-unknown"
+    DATE_INVALID = "date-invalid"
+    REQUEST_INVALID = "request-invalid"
+    MEDIA_TYPE = "media-type"
+    TOO_LARGE = "too-large"
+    CONFLICT = "conflict"
+    CHANGED = "changed-meanwhile"
+    NOT_SETTLED = "not-settled"
+    BOOK_UNAVAILABLE = "book-unavailable"
+    HUB_UNAVAILABLE = "hub-unavailable"
+    INTERNAL = "internal"
+
+
+TITLES = {
+    400: "The request cannot be understood",
+    401: "Not signed in",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not possible here",
+    409: "Not possible now",
+    413: "Too large",
+    415: "Not in a form that is understood",
+    500: "Something went wrong in Berth",
+    502: "The Hub did not answer",
+    503: "Busy, try again in a moment",
+}
+
+
+class Problem(Exception):
+    """An answer that is an error. `detail` is a sentence for a person; it never holds a secret."""
+
+    def __init__(self, status: int, reason: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(f"{status} {reason} {detail}".strip())
+        self.status = status
+        self.reason = str(reason)
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+    @property
+    def title(self) -> str:
+        return TITLES.get(self.status, "The request failed")
+
+
+#: Refusals that are about who asks, and those about what was asked; the rest are about the moment (409).
+_FORBIDDEN = {Reason.PROFILE_FORBIDDEN, Reason.ACCOUNT_FORBIDDEN}
+_ASKED_WRONG = {
+    Reason.PROFILE_UNKNOWN,
+    Reason.IMAGE_UNKNOWN,
+    Reason.ACCOUNT_UNKNOWN,
+    Reason.OPTION_UNKNOWN,
+    Reason.OPTION_INVALID,
+    Reason.USER_NAME_INVALID,
+}
+
+
+def busy() -> Problem:
+    """The book is locked by somebody else for longer than we care to wait."""
+    return Problem(
+        503, Why.BOOK_UNAVAILABLE, "The book is busy at the moment. Nothing was changed.", {"Retry-After": "2"}
+    )
+
+
+def _refused(error: Refused, parts: ServiceParts) -> Problem:
+    if error.reason is Reason.BOOK_UNAVAILABLE:
+        return busy()
+    status = 403 if error.reason in _FORBIDDEN else 400 if error.reason in _ASKED_WRONG else 409
+    return Problem(status, error.reason.value, parts.refusal_words(error))
+
+
+def problem_of(error: BaseException, parts: ServiceParts) -> Problem | None:
+    """The problem that a known error means, None for one that is a fault of ours."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, Refused):
+        return _refused(error, parts)
+    if isinstance(error, NotFound):
+        return Problem(404, Why.NOT_FOUND, "There is no such thing.")
+    if isinstance(error, Conflict):
+        return Problem(409, Why.CONFLICT, "This key was used before for something else. Nothing was changed.")
+    if isinstance(error, Stale):
+        return Problem(409, Why.CHANGED, "Somebody else changed this at the same moment. Look again, then retry.")
+    if isinstance(error, HubUnavailable):
+        return Problem(502, Why.HUB_UNAVAILABLE, "The Hub did not answer. Try again in a moment.", {"Retry-After": "5"})
+    return None

@@ -1,0 +1,276 @@
+"""What each page shows, read from the book in one go. Blocks: handlers call these in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from urllib.parse import urlencode
+
+from quota.bank import StatementLine
+from quota.leases import Lease, State
+from quota.metering import clip, microseconds, span
+from quota.metering import usage as used_in
+from quota.pricing import charge_due
+from quota.units import show_credits
+from quota.web.figures import Line, Receipt, gpu_hours, line, receipt, segments_of
+from quota.web.history import Step, evidence_words, steps
+from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, matches, rows_of
+from quota.web.parts import ServiceParts
+from quota.web.period import Period, months
+from quota.web.snapshot import snapshot
+from quota.web.words import credits_words, duration_words, instant_or_none, share_words, stop_words
+
+USAGE_COLUMNS = (
+    "lease",
+    "profile",
+    "environment",
+    "share",
+    "count",
+    "simulated",
+    "started_at",
+    "ended_at",
+    "seconds",
+    "milli_gpu_seconds",
+    "credits",
+    "how_it_ended",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """One lease's part of a month, with the arithmetic of that part."""
+
+    id: str
+    profile: str
+    share: str
+    simulated: bool
+    started_at: datetime
+    ended_at: datetime | None
+    lines: tuple[Line, ...]
+    charged_micro: int
+    corrected: str
+    ended_words: str
+
+
+@dataclass(frozen=True, slots=True)
+class UsageView:
+    """ "My usage": amounts in words, `charged_micro` the exact sum of the month."""
+
+    account: str
+    own: bool
+    month: str
+    months: tuple[str, ...]
+    csv: str
+    available: str
+    held: str
+    lasts: str
+    per_hour: str
+    running_words: str
+    charged: str
+    charged_micro: int
+    gpu_hours: str
+    running: tuple[LeaseRow, ...]
+    sessions: tuple[SessionRow, ...]
+
+
+def statement(parts: ServiceParts, name: str, period: Period) -> list[tuple[StatementLine, Lease]]:
+    """The account's leases in a period, newest first, each with its lease. The book's own lines reach to where it
+    was charged last; those of leases that are not settled are brought up to now here."""
+    now = parts.clock.now()
+    lines = parts.bank.statement(name, period.start, period.end)
+    recent = {lease.id: lease for lease in parts.book.leases(user=name, limit=500)}
+    found = [(row, recent.get(row.lease_id) or parts.book.lease(row.lease_id)) for row in lines]
+    return [(live_line(row, lease, period, now), lease) for row, lease in reversed(found)]
+
+
+def live_line(row: StatementLine, lease: Lease, period: Period, now: datetime) -> StatementLine:
+    """A line as of now. Differences of cumulative values, as the book's own, so that adjacent months sum exactly."""
+    if lease.state is State.SETTLED:
+        return row
+    segments = segments_of(lease)
+    end = min(period.end, now)
+    inside = clip(segments, period.start, end)
+    return replace(
+        row,
+        seconds=sum(microseconds(span(part, end)) for part in inside),
+        milli_gpu_seconds=used_in(segments, end) - used_in(segments, min(period.start, end)),
+        charged=charge_due(segments, end) - charge_due(segments, min(period.start, end)),
+    )
+
+
+def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> UsageView:
+    """One account's month and what it has running now. The account is made on the first look at one's own."""
+    if own:
+        parts.bank.ensure_account(name)
+    account = parts.bank.account(name)
+    found = statement(parts, name, period)
+    live = [lease for lease in parts.book.leases(user=name, limit=500) if lease.live]
+    rows = rows_of(live, snapshot(parts, live))
+    now = parts.clock.now()
+    charged = sum(row.charged for row, _ in found)
+    return UsageView(
+        account=name,
+        own=own,
+        month=period.name,
+        months=_choice(months(account.account.created_at, now, parts.tz), period.name),
+        csv=_csv_path(parts, name, period, own),
+        available=show_credits(account.available),
+        held=show_credits(account.held),
+        lasts=lasting(account.available + account.held, burn(rows)),
+        per_hour=credits_words(burn(rows)),
+        running_words=f"{len(rows)} running" if rows else "nothing is running",
+        charged=show_credits(charged),
+        charged_micro=charged,
+        gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _ in found)),
+        running=rows,
+        sessions=tuple(session_row(row, lease, period, now) for row, lease in found),
+    )
+
+
+def _choice(names: Sequence[str], chosen: str) -> tuple[str, ...]:
+    return tuple(sorted({*names, chosen}, reverse=True))
+
+
+def _csv_path(parts: ServiceParts, name: str, period: Period, own: bool) -> str:
+    asked = {"month": period.name} if own else {"month": period.name, "account": name}
+    return f"{parts.prefix}usage.csv?{urlencode(asked)}"
+
+
+def lasting(balance: int, per_hour: int) -> str:
+    """How long the balance carries what is running: "lasts about 3 h 20 min at this rate"."""
+    if per_hour <= 0:
+        return ""
+    if balance <= 0:
+        return "nothing is left"
+    seconds = balance * 3600 // per_hour
+    if seconds > 86400 * 365:
+        return "lasts more than a year at this rate"
+    return f"lasts about {duration_words(timedelta(seconds=seconds))} at this rate"
+
+
+def session_row(row: StatementLine, lease: Lease, period: Period, now: datetime) -> SessionRow:
+    """A line of the statement with its arithmetic; it says so where less was charged than the time would cost."""
+    end = min(period.end, now)
+    inside = clip(segments_of(lease), period.start, end)
+    lines = tuple(line(part, span(part, end), lease.share, lease.count) for part in inside)
+    cost = charge_due(inside, end)
+    corrected = ""
+    if lease.state is State.SETTLED and row.charged < cost - 1:
+        corrected = "refunded in part" if row.charged else "not charged: refunded, or the start had failed"
+    return SessionRow(
+        id=row.lease_id,
+        profile=row.profile,
+        share=share_words(lease),
+        simulated=row.simulated,
+        started_at=row.started_at,
+        ended_at=row.ended_at,
+        lines=lines,
+        charged_micro=row.charged,
+        corrected=corrected,
+        ended_words=stop_words(lease) or ("running" if lease.live else ""),
+    )
+
+
+def usage_table(parts: ServiceParts, name: str, period: Period) -> list[tuple[object, ...]]:
+    """The rows of the month for a spreadsheet; columns as `USAGE_COLUMNS`."""
+    return [
+        (
+            row.lease_id,
+            row.profile,
+            row.image,
+            row.share,
+            row.count,
+            "simulated" if row.simulated else "",
+            instant_or_none(row.started_at),
+            instant_or_none(row.ended_at),
+            f"{row.seconds // 10**6}.{row.seconds % 10**6:06d}",
+            row.milli_gpu_seconds,
+            show_credits(row.charged, 6),
+            stop_words(lease),
+        )
+        for row, lease in statement(parts, name, period)
+    ]
+
+
+# ---- who holds what ----
+
+
+@dataclass(frozen=True, slots=True)
+class BoardView:
+    """Devices with their free room, and the live leases that match the filter."""
+
+    devices: tuple[DeviceCard, ...]
+    rows: tuple[LeaseRow, ...]
+    filter: str
+
+
+def board(parts: ServiceParts, wanted: str) -> BoardView:
+    """Everybody's live leases; the template shows money and receipts to administrators alone."""
+    live = parts.book.live()
+    seen = snapshot(parts, live, use=True)
+    rows = rows_of(sorted(live, key=lambda lease: (lease.requested_at, lease.id)), seen)
+    return BoardView(
+        devices=tuple(device_card(each, live, parts.isolation_words(each.mode)) for each in seen.devices.values()),
+        rows=tuple(row for row in rows if not wanted or matches(row, wanted)),
+        filter=wanted,
+    )
+
+
+# ---- one lease ----
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiptView:
+    """One lease from request to bill."""
+
+    row: LeaseRow
+    receipt: Receipt
+    correction: str
+    used: str
+    held: str
+    refundable: str
+    ended: bool
+    ended_words: str
+    evidence: tuple[tuple[str, str], ...]
+    image: str
+    devices: tuple[DeviceCard, ...]
+    account: str
+    requested_at: datetime
+    requested_by: str
+    ended_at: datetime | None
+    timeline: tuple[Step, ...]
+
+
+def one_row(parts: ServiceParts, lease: Lease) -> LeaseRow:
+    """One lease as a table row."""
+    return lease_row(lease, snapshot(parts, [lease]))
+
+
+def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
+    """The receipt of one lease."""
+    seen = snapshot(parts, [lease])
+    bill = receipt(lease, seen.segments(lease), seen.now)
+    settled = lease.state is State.SETTLED
+    untouched = settled and lease.charged > 0 and bill.refunded == 0
+    used = used_in(seen.segments(lease), seen.now)
+    held = [device for slot in lease.slots if (device := seen.devices.get(slot.device or ""))]
+    verdict = parts.rows.verdict(lease.id)  # the latest stays after the end
+    return ReceiptView(
+        row=lease_row(lease, seen),
+        receipt=bill,
+        correction="Refunded" if lease.charged else "Not charged: refunded, or the start had failed",
+        used=f"{used} milli-GPU-seconds, that is {gpu_hours(used)} GPU-hours" if lease.share else "No GPU was used",
+        held=credits_words(lease.held) if lease.held else "",
+        refundable=credits_words(lease.charged) if untouched else "",
+        ended=not lease.live,
+        ended_words=stop_words(lease),
+        evidence=evidence_words(verdict.evidence, parts.tz) if verdict and lease.stop_reason else (),
+        image=parts.image_titles.get(lease.image, lease.image),
+        devices=tuple(device_card(device, (), parts.isolation_words(device.mode)) for device in held),
+        account=lease.account,
+        requested_at=lease.requested_at,
+        requested_by=lease.requested_by,
+        ended_at=lease.ended_at,
+        timeline=steps(parts.rows.events(lease_id=lease.id, limit=100)),
+    )
