@@ -29,6 +29,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/container.py": frozenset(),
     "spawner/drift.py": frozenset(),
     "spawner/messages.py": frozenset(),
+    "spawner/names.py": frozenset(),
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
@@ -89,7 +90,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "docker": ("spawner/docker_runtime.py",),
     "psutil": ("spawner/local_runtime.py", "hub_config/*"),
     "pydantic": ("hub_config/settings.py",),
-    "jinja2": ("quota/web/*", "hub_config/*"),
+    "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
     "bcrypt": ("hub_config/*",),
     "jupyterhub": (
         "spawner/gpu_spawner.py",
