@@ -7,7 +7,8 @@
  *       error=GPU_IS_LOST          every call for this device fails so
  *       uuid_error= name_error= memory_error= memory_v2_error= utilisation_error=    that call fails
  *       hang_ms=N                  the first call for this device takes so long, or until the scenario says otherwise
- *   driver [init_error=X] [count_error=X] [hang_ms=N]
+ *   driver [init_error=X] [count_error=X] [hang_ms=N] [boot=N]
+ *       boot=N                     the driver was loaded anew: calls fail until the library is shut down and started
  *
  * Errors are NVML's own names without NVML_ERROR_, or numbers. "#" begins a comment. A scenario that cannot be read is
  * a driver that is not loaded. Compiled with -DWITHOUT_MEMORY_V2 or -DWITHOUT_UTILISATION it lacks these functions, as
@@ -43,11 +44,12 @@ struct scenario {
     struct device devices[MAX_DEVICES];
     unsigned int count;
     status init_error, count_error;
-    long hang_ms;
+    long hang_ms, boot;
 };
 
 static char handles[MAX_DEVICES];
-static int initialised;
+static int initialised; /* times, as in NVML: only the first start reaches the driver, only the last stop leaves it */
+static long booted;     /* of the driver that was there at the first start */
 
 static const struct {
     const char *name, *words;
@@ -94,6 +96,7 @@ static void option(struct device *device, const char *key, const char *value) {
 
 static void driver_option(struct scenario *found, const char *key, const char *value) {
     if (strcmp(key, "hang_ms") == 0) found->hang_ms = atol(value);
+    else if (strcmp(key, "boot") == 0) found->boot = atol(value);
     else if (strcmp(key, "count_error") == 0) found->count_error = code_of(value);
     else found->init_error = strcmp(key, "init_error") == 0 ? code_of(value) : UNKNOWN;
 }
@@ -155,6 +158,7 @@ static status device_of(handle device, struct device *found) {
     struct scenario all;
     status result = scenario_of(&all);
     if (result != SUCCESS) return result;
+    if (all.boot != booted) return UNKNOWN;
     if ((unsigned int)index >= all.count) return INVALID_ARGUMENT;
     *found = all.devices[index];
     return found->error;
@@ -175,16 +179,16 @@ status nvmlInitWithFlags(unsigned int flags) {
         result = scenario_of(&all);
     }
     if (result == SUCCESS) result = all.init_error;
-    if (result == SUCCESS) initialised = 1;
+    if (result == SUCCESS && initialised++ == 0) booted = all.boot;
     return result;
 }
 
 status nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 status nvmlShutdown(void) {
-    status result = initialised ? SUCCESS : UNINITIALIZED;
-    initialised = 0;
-    return result;
+    if (!initialised) return UNINITIALIZED;
+    initialised--;
+    return SUCCESS;
 }
 
 const char *nvmlErrorString(status code) {
@@ -197,7 +201,7 @@ status nvmlDeviceGetCount_v2(unsigned int *count) {
     if (!initialised) return UNINITIALIZED;
     struct scenario all;
     status result = scenario_of(&all);
-    if (result == SUCCESS) result = all.count_error;
+    if (result == SUCCESS) result = all.boot != booted ? UNKNOWN : all.count_error;
     if (result == SUCCESS) *count = all.count;
     return result;
 }

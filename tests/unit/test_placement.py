@@ -56,6 +56,7 @@ def test_ties_go_by_host_then_position_then_uuid() -> None:
     fleet = [card("GPU-9", host="b"), card("GPU-3", position=1), card("GPU-2", position=1), card("GPU-8", position=0)]
     assert chosen(fleet[1:], 1000) == ["GPU-8"]
     assert chosen(fleet[1:3], 125) == ["GPU-2"]
+    assert chosen(fleet[1:3], 1000) == ["GPU-2"]
     assert chosen([card("GPU-1", host="b"), card("GPU-2", host="a")], 250) == ["GPU-2"]
 
 
