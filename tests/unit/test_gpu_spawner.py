@@ -1,4 +1,4 @@
-"""The Hub's spawner against fakes: a start, a refusal, a failure at every step, a stop, polls, state, progress."""
+"""The Hub's spawner against fakes: a start, a refusal, a failure at every step, progress."""
 
 from __future__ import annotations
 
@@ -6,96 +6,27 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from jupyterhub.spawner import Spawner, SpawnException
 
-from quota.clock import SystemClock
 from quota.errors import Reason, Refused
 from quota.leases import Holder, State, StopReason, Target
-from spawner import gpu_spawner, start
-from spawner.gpu_spawner import LocalGpuSpawner, Wiring
+from spawner import start
+from spawner.gpu_spawner import Wiring
 from spawner.placement import best_fit
-from spawner.profiles import DEFAULT_PROFILES
 from spawner.progress import Progress
 from spawner.start import EARLIER_SECONDS
 from tests.fakes.runtime import FakeRuntime
-from tests.fakes.spawner_book import FakeBank, FakeBook
-
-BOOT = "hub-1"
-
-
-class World:
-    """One hub process with its parts, and servers that answer when told to."""
-
-    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        clock = SystemClock()
-        self.book = FakeBook(clock)
-        self.bank = FakeBank()
-        self.runtime = FakeRuntime(clock)
-        self.answering = True
-        self.wiring = Wiring(
-            book=self.book,  # type: ignore[arg-type]
-            bank=self.bank,  # type: ignore[arg-type]
-            rows=self.book,  # type: ignore[arg-type]
-            runtime=self.runtime,
-            clock=clock,
-            boot=BOOT,
-            host="h",
-            profiles=DEFAULT_PROFILES,
-            images={"this-environment": "This environment"},
-            place=best_fit,
-            homes=tmp_path / "homes",
-            backend_words="Nothing isolates users.",
-            start_timeout_s=20.0,
-            service_url="http://127.0.0.1:9/services/berth/",
-        )
-        monkeypatch.setattr(gpu_spawner, "free_port", lambda: 12345)
-
-    def spawner(self, user: str = "alice", server: str = "", **options: Any) -> LocalGpuSpawner:
-        world = self
-
-        class Answering(LocalGpuSpawner):
-            async def answers(self, ip: str, port: int, base_url: str) -> bool:
-                return world.answering
-
-        made = Answering(
-            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user),
-            hub=SimpleNamespace(public_host="", api_url="http://127.0.0.1:8081/hub/api", base_url="/hub/"),
-            orm_spawner=SimpleNamespace(name=server, server=None, display_name=""),
-            user_options=options,
-        )
-        made.wire = lambda: self.wiring
-        made.stop_grace = 0.3
-        made.api_token = "secret"
-        return made
+from tests.fakes.spawner_world import BOOT, World, assert_given_back, messages, refusal, until
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:
-    monkeypatch.setattr(start, "RETRY_SECONDS", 0.05)
     return World(tmp_path, monkeypatch)
-
-
-async def until(what: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "it did not happen"
-        await asyncio.sleep(0.01)
-
-
-async def refusal(work: Awaitable[Any]) -> SpawnException:
-    with pytest.raises(SpawnException) as caught:
-        await work
-    return caught.value
-
-
-async def messages(spawner: LocalGpuSpawner) -> list[str]:
-    return [str(event["message"]) async for event in spawner.progress()]
 
 
 # ---- a good start ----------------------------------------------------------------------------------------------
@@ -293,13 +224,6 @@ async def test_an_error_of_our_own_is_a_spawn_exception_with_the_traceback_in_th
 
 
 # ---- a failure at every step leaves nothing ----------------------------------------------------------------------
-
-
-def assert_given_back(world: World, reason: StopReason) -> None:
-    lease = world.book.one()
-    assert (lease.state, lease.target, lease.stop_reason) == (State.STOPPING, Target.STOP, reason)
-    assert lease.started_at is None
-    assert not world.runtime.servers
 
 
 @pytest.mark.parametrize("call", ["mark_starting", "devices", "mark_running"])
@@ -502,211 +426,6 @@ async def test_a_reservation_that_a_start_of_ours_could_not_give_back_is_given_b
     await until(lambda: world.book.leases["l1"].state is State.STOPPING)
     world.book.free("l1")
     await begun
-
-
-# ---- stop ------------------------------------------------------------------------------------------------------
-
-
-async def test_a_stop_is_written_first_and_ends_the_server_without_freeing_the_slot(world: World) -> None:
-    spawner = world.spawner(profile="gpu-1")
-    await spawner.start()
-    await spawner.stop()
-    lease = world.book.one()
-    assert (lease.state, lease.target, lease.stop_reason) == (State.STOPPING, Target.STOP, StopReason.USER)
-    server = world.runtime.servers["l1"]  # the agent reads the end record, then forgets it
-    assert not server.running
-    assert not world.book.voided
-    assert await spawner.poll() is not None
-
-
-async def test_a_reason_that_is_in_the_book_stays(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    world.book.request_stop("l1", StopReason.IDLE, detail="idle for 30 min")
-    await spawner.stop()
-    assert world.book.one().stop_reason is StopReason.IDLE
-
-
-async def test_s12_a_deaf_server_is_forced_at_the_end_of_the_grace(world: World) -> None:
-    world.runtime.deaf.add("l1")
-    spawner = world.spawner()
-    await spawner.start()
-    began = time.monotonic()
-    await spawner.stop()
-    assert 0.2 < time.monotonic() - began < 3
-    assert not world.runtime.alive()
-    assert world.book.one().state is State.STOPPING
-
-
-async def test_stop_now_gives_no_grace(world: World) -> None:
-    world.runtime.deaf.add("l1")
-    spawner = world.spawner()
-    spawner.stop_grace = 30
-    await spawner.start()
-    began = time.monotonic()
-    await spawner.stop(now=True)
-    assert time.monotonic() - began < 2
-    assert not world.runtime.alive()
-
-
-async def test_a_stop_with_the_book_down_ends_the_server_all_the_same(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    world.book.broken = {"request_stop", "acknowledge", "live_of", "lease", "void"}
-    await spawner.stop()
-    assert not world.runtime.alive()
-
-
-@pytest.mark.parametrize("flag", ["_waiting_for_response", "_proxy_pending"])
-async def test_s06_a_start_that_fails_after_the_answer_costs_nothing(world: World, flag: str) -> None:
-    spawner = world.spawner(profile="gpu-1")
-    await spawner.start()
-    setattr(spawner, flag, True)
-    await spawner.stop()
-    assert world.book.voided == {"l1"}
-    assert world.book.one().stop_reason is StopReason.FAILED
-
-
-async def test_a_stop_during_the_start_ends_the_start(world: World) -> None:
-    world.answering = False
-    spawner = world.spawner()
-    begun = asyncio.ensure_future(refusal(spawner.start()))
-    await until(lambda: "l1" in world.runtime.servers)
-    await spawner.stop()
-    assert (await begun).reason == "stop-requested"
-    assert_given_back(world, StopReason.USER)
-
-
-async def test_a_stop_of_a_server_that_never_was_is_nothing(world: World) -> None:
-    await world.spawner().stop()
-    assert world.book.calls == ["live_of"]
-
-
-class Handler:
-    """As the Hub's request handler stops a server: in a task whose coroutine closes over the handler."""
-
-    def __init__(self, name: str, kind: str = "user") -> None:
-        self.current_user = SimpleNamespace(name=name, kind=kind)
-
-    async def stop_single_user(self, spawner: LocalGpuSpawner) -> None:
-        async def stop() -> None:
-            await spawner.stop()
-            assert self is not None
-
-        await asyncio.ensure_future(stop())
-
-
-class User:
-    """As the Hub's shut-down stops servers."""
-
-    async def stop(self, spawner: LocalGpuSpawner) -> None:
-        await spawner.stop()
-
-
-@pytest.mark.parametrize(
-    ("asker", "reason", "by"),
-    [
-        (Handler("alice"), StopReason.USER, "alice"),
-        (Handler("root"), StopReason.ADMIN, "root"),
-        (Handler("berth", "service"), StopReason.ADMIN, "service:berth"),
-    ],
-)
-async def test_who_asked_for_a_stop_is_in_the_book(world: World, asker: Handler, reason: StopReason, by: str) -> None:
-    spawner = world.spawner("alice")
-    await spawner.start()
-    await asker.stop_single_user(spawner)
-    assert (world.book.one().stop_reason, world.book.one().stop_by) == (reason, by)
-
-
-async def test_a_stop_by_the_hubs_own_end_is_the_platforms(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    stop = User().stop(spawner)
-    stop.__qualname__ = "User.stop"
-    await asyncio.ensure_future(stop)
-    assert world.book.one().stop_reason is StopReason.PLATFORM
-
-
-# ---- poll, state, crash of the hub ---------------------------------------------------------------------------------
-
-
-async def test_poll_tells_the_exit_code_and_unknown_is_not_dead(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    world.runtime.outage = "it does not answer"
-    await asyncio.sleep(1.1)  # older looks are shared for a second
-    assert await spawner.poll() is None
-    world.runtime.outage = ""
-    world.runtime.end("l1", 137)
-    await asyncio.sleep(1.1)
-    assert await spawner.poll() == 137
-
-
-async def test_poll_works_with_the_book_down(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    world.book.broken = {"live_of", "lease"}
-    assert await spawner.poll() is None
-    assert await world.spawner("bob").poll() is None  # nothing is known, and unknown is not dead
-
-
-async def test_a_look_from_before_the_start_says_nothing_about_it(world: World) -> None:
-    idle = world.spawner("bob")
-    idle._lease_id = "l9"
-    assert await idle.poll() == 0  # a look is fresh now, and has no l1 in it
-    spawner = world.spawner()
-    await spawner.start()
-    assert await spawner.poll() is None
-
-
-async def test_s01_x04_a_new_hub_finds_the_lease_by_its_state_and_by_its_holder(world: World) -> None:
-    spawner = world.spawner()
-    await spawner.start()
-    with_state = world.spawner()
-    with_state.load_state(spawner.get_state())
-    assert await with_state.poll() is None
-    assert await world.spawner().poll() is None
-
-
-async def test_a_start_of_a_dead_hub_is_not_adopted(world: World) -> None:
-    request = world.spawner()._request(world.spawner().choose({}))
-    lease = world.book.reserve(request, best_fit)
-    assert await world.spawner().poll() is None  # ours: on its way
-    world.book.put(lease, owner="hub-0")
-    assert await world.spawner().poll() == 0
-
-
-async def test_a_server_that_the_new_hub_cannot_reach_was_a_failed_start(world: World) -> None:
-    await world.spawner().start()
-    new = world.spawner()
-    new.orm_spawner = None
-    new._server = SimpleNamespace(url="http://127.0.0.1:1/")
-    assert await new.get_url() == "http://127.0.0.1:1/"
-    assert new.get_state() == {"lease_id": "l1"}
-    await new.stop()
-    assert world.book.voided == {"l1"}
-
-
-async def test_state_is_the_lease_id_and_nothing_else(world: World) -> None:
-    spawner = world.spawner()
-    assert spawner.get_state() == {}
-    await spawner.start()
-    assert list(spawner.get_state()) == ["lease_id"]
-    spawner.clear_state()
-    assert spawner.get_state() == {}
-    assert spawner.api_token == ""
-
-
-def test_a_spawner_without_wiring_says_what_is_missing() -> None:
-    with pytest.raises(RuntimeError, match=r"c\.GpuSpawner\.wire"):
-        _ = LocalGpuSpawner().wiring
-
-
-def test_defaults_that_matter() -> None:
-    spawner = LocalGpuSpawner()
-    assert isinstance(spawner, Spawner)
-    assert (spawner.poll_interval, spawner.default_url, spawner.will_resume) == (5, "/lab", False)
-    assert "HTTP_PROXY" not in spawner.env_keep
 
 
 # ---- progress --------------------------------------------------------------------------------------------------
