@@ -16,8 +16,10 @@ from idle_culler.signals import Known, Memory, NotApplicable, Signals, Unknown, 
 
 #: Percent of one core above which a server's programs count as in use; the agent's `cpu_active_at` has the same.
 CPU_ACTIVE_PERCENT = 5.0
-#: Percent of a whole GPU from which it counts as in use.
-GPU_ACTIVE_PERCENT = 5
+
+
+#: Ten years, in seconds.
+LONGEST = 315_360_000
 
 
 class Rule(StrEnum):
@@ -39,25 +41,25 @@ class Policy:
     None is off: never stopped for idleness. Zero is nobody's wish and no way to say off. Raises `ValueError`.
     """
 
-    idle_gpu: int | None = 1800
-    idle_cpu: int | None = 7200
-    notice: int = 300
+    idle_gpu: float | None = 1800
+    idle_cpu: float | None = 7200
+    notice: float = 300
 
     def __post_init__(self) -> None:
         for name in ("idle_gpu", "idle_cpu", "notice"):
             value = getattr(self, name)
             if value is None and name != "notice":
                 continue
-            if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-                raise ValueError(f"{name} must be a whole number of seconds above 0 (None switches it off): {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= LONGEST:
+                raise ValueError(f"{name} must be seconds above 0 and at most {LONGEST} (None is off): {value!r}")
 
-    def limit(self, gpus: int) -> int | None:
+    def limit(self, gpus: int) -> float | None:
         return self.idle_gpu if gpus else self.idle_cpu
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Why, for machines (`rule`, `facts`: JSON) and for people (`words`)."""
+    """Why, for machines (`rule`, `facts`: JSON) and for people (`words`, without a full stop)."""
 
     rule: Rule
     words: str
@@ -99,19 +101,19 @@ def decide(signals: Signals, policy: Policy, now: datetime) -> Decision:
         rule, words = use
         return _keep(signals, now, rule, words, used_now=True)
     if limit is None:
-        return _keep(signals, now, Rule.OFF, "Idle servers of this kind are not stopped.")
+        return _keep(signals, now, Rule.OFF, "Idle servers of this kind are not stopped")
     unknown = _unknown(signals)
     if unknown:
-        words = f"blind: {'; '.join(unknown)}. What is unknown never counts as idle, so the server is kept."
+        words = f"blind: {'; '.join(unknown)}; what is unknown never counts as idle, so the server is kept"
         return _keep(signals, now, Rule.BLIND, words)
     idle_since = _idle_since(signals)
     if now - idle_since < _quiet(policy, limit):
-        words = f"Last used {_ago(idle_since, now)}; {_rule_words(signals.gpus, limit)}."
+        words = f"Last used {_ago(idle_since, now)}; {_rule_words(signals.gpus, limit)}"
         return _keep(signals, now, Rule.RECENT, words, limit=limit, idle_since=idle_since)
     return _idle(signals, policy, limit, idle_since, now)
 
 
-def _idle(signals: Signals, policy: Policy, limit: int, idle_since: datetime, now: datetime) -> Warn | Reclaim:
+def _idle(signals: Signals, policy: Policy, limit: float, idle_since: datetime, now: datetime) -> Warn | Reclaim:
     """Idle for long enough to warn. A warning older than the last use was withdrawn by it."""
     before = signals.memory.warned_at
     standing = before is not None and idle_since <= before
@@ -119,15 +121,14 @@ def _idle(signals: Signals, policy: Policy, limit: int, idle_since: datetime, no
     deadline = max(idle_since + timedelta(seconds=limit), warned_at + timedelta(seconds=policy.notice))
     memory = _memory(signals, now, warned_at=warned_at)
     rule = _rule_words(signals.gpus, limit)
-    words = f"Not used since {idle_since:%H:%M} UTC ({_span(now - idle_since)}): {_idle_words(signals)}; {rule}."
-    facts = _facts(signals, memory, limit, idle_since)
+    words = f"Not used since {idle_since:%H:%M} UTC ({_span(now - idle_since)}): {_idle_words(signals)}; {rule}"
+    evidence = Evidence(Rule.IDLE, words, _facts(signals, memory, limit, idle_since))
     if standing and now >= deadline:
-        return Reclaim(Evidence(Rule.IDLE, words, facts), memory, deadline)
-    words = f"{words} It is stopped at {deadline:%H:%M:%S} UTC unless it is used before."
-    return Warn(Evidence(Rule.IDLE, words, facts), memory, deadline)
+        return Reclaim(evidence, memory, deadline)
+    return Warn(evidence, memory, deadline)
 
 
-def _quiet(policy: Policy, limit: int) -> timedelta:
+def _quiet(policy: Policy, limit: float) -> timedelta:
     """Time without use before a warning. Where the notice is as long as the limit, half the limit, so that
     nobody is warned while working."""
     return timedelta(seconds=limit - policy.notice if policy.notice < limit else limit / 2)
@@ -140,11 +141,11 @@ def _in_use(signals: Signals, now: datetime) -> tuple[Rule, str] | None:
         if busy:
             since = min((kernel.busy_since for kernel in busy if kernel.busy_since), default=None)
             how_long = f" since {since:%H:%M} UTC ({_span(now - since)})" if since else ""
-            return Rule.BUSY_KERNEL, f"In use: a kernel has been running code{how_long}."
+            return Rule.BUSY_KERNEL, f"In use: a kernel has been running code{how_long}"
     if isinstance(signals.host, Known) and signals.host.value.cpu_percent > CPU_ACTIVE_PERCENT:
-        return Rule.CPU_ACTIVE, f"In use: its programs use {signals.host.value.cpu_percent:.0f} % of a CPU core."
-    if isinstance(signals.gpu, Known) and signals.gpu.value.util >= GPU_ACTIVE_PERCENT:
-        return Rule.GPU_ACTIVE, f"In use: its GPU is at {signals.gpu.value.util} %."
+        return Rule.CPU_ACTIVE, f"In use: its programs use {signals.host.value.cpu_percent:.0f} % of a CPU core"
+    if isinstance(signals.gpu, Known) and signals.gpu.value.util > 0:
+        return Rule.GPU_ACTIVE, f"In use: its GPU is at {signals.gpu.value.util} %"
     return None
 
 
@@ -196,7 +197,7 @@ def _keep(
     words: str,
     *,
     used_now: bool = False,
-    limit: int | None = None,
+    limit: float | None = None,
     idle_since: datetime | None = None,
 ) -> Keep:
     """A keep withdraws a standing warning: its memory has none."""
@@ -204,7 +205,7 @@ def _keep(
     return Keep(Evidence(rule, words, _facts(signals, memory, limit, idle_since)), memory)
 
 
-def _facts(signals: Signals, memory: Memory, limit: int | None, idle_since: datetime | None) -> dict[str, object]:
+def _facts(signals: Signals, memory: Memory, limit: float | None, idle_since: datetime | None) -> dict[str, object]:
     """All values a person may ask for, as JSON; a text in place of a value says why there is none."""
     kit, host, gpu, hub = signals.kit, signals.host, signals.gpu, signals.hub_activity
     facts: dict[str, object] = {"limit_s": limit, "idle_since": None if idle_since is None else idle_since.isoformat()}
@@ -222,16 +223,17 @@ def _facts(signals: Signals, memory: Memory, limit: int | None, idle_since: date
     return facts
 
 
-def _rule_words(gpus: int, limit: int) -> str:
-    kind, name = ("with", "idle_gpu") if gpus else ("without", "idle_cpu")
-    return f"servers {kind} a GPU are stopped after {_span(timedelta(seconds=limit))} without use ({name} = {limit} s)"
+def _rule_words(gpus: int, limit: float) -> str:
+    """The rule and its value, by the key of `berth.toml` that holds it."""
+    kind, key = ("with", "with_gpu") if gpus else ("without", "without_gpu")
+    return f"servers {kind} a GPU are stopped after {_span(timedelta(seconds=limit))} without use (idle.{key})"
 
 
 def _idle_words(signals: Signals) -> str:
     """What was looked at and found quiet."""
     quiet = ["no code ran", f"its programs used at most {CPU_ACTIVE_PERCENT:g} % of a CPU core"]
     if isinstance(signals.gpu, Known):
-        quiet.append(f"its GPU stayed below {GPU_ACTIVE_PERCENT} %")
+        quiet.append("its GPU did not compute")
     elif isinstance(signals.gpu, NotApplicable) and signals.gpus:
         quiet.append(f"its GPU is {signals.gpu.why} and tells nothing")
     return ", ".join(quiet)
