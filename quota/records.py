@@ -60,6 +60,7 @@ _USED = (
 _DEVICES = (
     sa.select(schema.device, sa.func.coalesce(_USED.c.used, 0).label("used"))
     .outerjoin(_USED, _USED.c.device == schema.device.c.uuid)
+    .where(~schema.device.c.withdrawn | _USED.c.used.is_not(None))
     .order_by(schema.device.c.host, schema.device.c.position, schema.device.c.uuid)
 )
 
@@ -152,7 +153,8 @@ def read_segments(connection: sa.Connection, ids: Sequence[str]) -> dict[str, li
 
 
 def read_devices(connection: sa.Connection) -> list[Device]:
-    """All devices, with what live leases hold of each at this moment."""
+    """All devices, with what live leases hold of each at this moment. One that its host has withdrawn is there, as
+    lost, for as long as somebody holds it."""
     return [device_of(row) for row in connection.execute(_DEVICES).mappings()]
 
 

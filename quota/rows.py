@@ -22,8 +22,8 @@ from quota.store import Store, insert_new, upsert
 
 __all__ = ["Event", "Heartbeat", "Rows", "Sample", "Verdict"]
 
-#: Why a device that its host no longer reports is lost.
-NOT_REPORTED = "its host no longer reports it"
+#: Why a device that its host withdrew counts as lost while somebody holds it.
+WITHDRAWN = "its host no longer has it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +114,9 @@ class Rows:
     # Devices
 
     def put_devices(self, host: str, devices: Sequence[Device]) -> None:
-        """What the agent of `host` sees now: the whole list. Known devices of that host that are not in it are
-        lost. States that somebody ordered (`set_device_state`) stay; `used` is not written, it is a fold."""
+        """The devices of `host` as its agent sees them now: the whole list. Known ones that are not in it are
+        withdrawn: no longer told, but as lost while a lease holds them. States that somebody ordered
+        (`set_device_state`) stay; `used` is not written, it is a fold."""
         with self.store.write() as connection:
             now = self.clock.now()
             upsert(connection, schema.host, [{"name": host, "seen_at": now}])
@@ -124,7 +125,7 @@ class Rows:
             missing = sa.update(table).where(
                 table.c.host == host, table.c.uuid.not_in([device.uuid for device in devices])
             )
-            connection.execute(missing.values(state=DeviceState.LOST.value, why=NOT_REPORTED))
+            connection.execute(missing.values(state=DeviceState.LOST.value, why=WITHDRAWN, withdrawn=True))
 
     def devices(self) -> list[Device]:
         """All devices, with what live leases hold of each, by host and position."""
@@ -282,4 +283,5 @@ def _device_columns(host: str, device: Device, now: datetime) -> dict[str, Any]:
         "state": device.state.value,
         "why": device.why,
         "seen_at": device.seen_at or now,
+        "withdrawn": False,
     }

@@ -129,6 +129,8 @@ device = sa.Table(
     sa.Column("ordered_state", sa.String(16), nullable=True),  # as a person or a rule ordered; goes before `state`
     sa.Column("ordered_why", sa.Text, nullable=False, server_default=""),
     sa.Column("seen_at", UtcMicros, nullable=True),
+    # No longer among the devices of its host; the row stays for the leases that had it.
+    sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
     _one_of("state", DeviceState),
     _one_of("ordered_state", DeviceState, null=True),
     sa.CheckConstraint("memory_mib IS NULL OR memory_mib >= 0", name="memory_mib"),

@@ -34,7 +34,7 @@ def parse_credits(text: str) -> MicroCredits:
     Raises `ValueError` for anything that is not a plain, finite decimal number with at most six places.
     """
     try:
-        number = Decimal(text.strip())
+        number = Decimal(text.strip().replace("_", "?"))  # Decimal would read "1_0" as 10
     except InvalidOperation:
         raise ValueError(f"{text!r} is not a number of credits, such as 12.5") from None
     if not number.is_finite() or abs(number) >= Decimal(10) ** 12:

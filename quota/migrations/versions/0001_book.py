@@ -96,6 +96,7 @@ def upgrade() -> None:
         sa.Column("ordered_state", sa.String(length=16), nullable=True),
         sa.Column("ordered_why", sa.Text(), server_default="", nullable=False),
         sa.Column("seen_at", BIG, nullable=True),
+        sa.Column("withdrawn", sa.Boolean(), server_default=sa.false(), nullable=False),
         sa.CheckConstraint(
             "ordered_state IS NULL OR ordered_state IN ('ok', 'suspect', 'quarantined', 'draining', 'lost')",
             name=op.f("ck_device_ordered_state"),
