@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +179,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         host=made.host,
         profiles=made.profiles,
         images={name: image.title for name, image in LOCAL_IMAGES.items()},
-        place=best_fit,
+        place=partial(best_fit, home=made.host),
         homes=made.data.homes,
         backend_words=ISOLATION_WORDS,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),

@@ -57,7 +57,12 @@ def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
     c.BerthProxy.pid_file = str(made.data.pids / "proxy.pid")
     # Whole uploads must fit into it; traefik's own 60 s cuts a slow one off.
     c.BerthProxy.extra_static_config = {
-        "entryPoints": {"http": {"transport": {"respondingTimeouts": {"readTimeout": "3600s"}}}},
+        "entryPoints": {
+            "http": {
+                "transport": {"respondingTimeouts": {"readTimeout": "3600s"}},
+                "http": {"aliasHeadersStrategy": "delete"},  # X_Forwarded_For is not X-Forwarded-For
+            }
+        },
         "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
     }
 

@@ -23,6 +23,14 @@ log = logging.getLogger("berth.web.access")
 BOOK_THREADS = 8
 
 
+class Health(RequestHandler):
+    """Answers while the service lives: no log-in, no book, nothing told."""
+
+    def get(self) -> None:
+        self.set_header("Cache-Control", "no-store")
+        self.finish({"status": "ok"})
+
+
 def log_request(handler: RequestHandler) -> None:
     """One line a request, without its query or headers: those may carry tokens."""
     status, request = handler.get_status(), handler.request
@@ -47,6 +55,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes.append((prefix + "api/.*", ApiNotFound, common))
     routes += [(prefix + path, handler, common) for path, handler in PAGE_ROUTES]
     routes += [
+        (prefix + "health", Health),
         (prefix + "oauth_callback", OAuthCallback, {"parts": parts}),
         (prefix + "static/(.*)", StaticFileHandler, {"path": str(STATIC)}),
         (prefix.rstrip("/"), RedirectHandler, {"url": prefix, "permanent": False}),
