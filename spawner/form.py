@@ -19,7 +19,7 @@ from quota.errors import NotFound
 from quota.leases import Device, Price
 from quota.pricing import hold_for, hourly
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits, show_share
-from spawner.fleet import SHARED_MODES, free_now, held_words, offered
+from spawner.fleet import SHARED_MODES, free_now, offered
 from spawner.profiles import Profile, images_of, memory_words, profile_memory
 from spawner.sharing import isolation
 from spawner.wiring import Wiring
@@ -44,7 +44,8 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One profile. `why_not` says why it cannot be started now; it is empty where it can."""
+    """One profile. `share` is empty where the title says it already; `why_not` says why it cannot be started now and
+    is empty where it can."""
 
     name: str
     title: str
@@ -119,11 +120,11 @@ def _card(facts: Facts, profile: Profile) -> Card:
     return Card(
         name=profile.name,
         title=profile.title,
-        share=held_words(profile.share, profile.count, simulated),
+        share="" if profile.share_words == profile.title else profile.share_words,
         description=profile.description,
         memory=memory_words(profile_memory(facts.devices, profile)),
         free="" if free is None else f"{free} free now",
-        price=f"{show_rate(per_hour)} credits per hour" if per_hour else "free of charge",
+        price=_price(per_hour),
         buys=f"{show_credits(facts.available)} credits: {_hours(facts.available, per_hour)}" if per_hour else "",
         why_not=_why_not(facts, profile, free),
         simulated=simulated,
@@ -162,6 +163,12 @@ def _share_words(facts: Facts) -> str:
     if not modes or not shares:
         return ""
     return isolation(modes[-1], min(shares)).sentence  # "time-slice" sorts last and promises least
+
+
+def _price(per_hour: int) -> str:
+    if not per_hour:
+        return "free of charge"
+    return f"{show_rate(per_hour)} credit{'' if per_hour == CREDIT else 's'} per hour"
 
 
 def show_rate(per_hour: int) -> str:

@@ -110,6 +110,13 @@ class GpuSpawner(Spawner):
         check_username(self.user.name)
         return parse_choice(options, self.wiring.profiles, tuple(self.wiring.images), user=self.user.name)
 
+    async def _run_apply_user_options(self, user_options: Mapping[str, object]) -> None:
+        """As the parent, which logs whatever its hook raises as an error with a traceback; a refusal is none."""
+        if self.apply_user_options is _validate:
+            _validate(self, user_options)
+        else:
+            await super()._run_apply_user_options(user_options)
+
     async def render_form(self) -> str:
         """The form's inside. What cannot be read is said; it never keeps the page from being shown."""
         wiring = self.wiring

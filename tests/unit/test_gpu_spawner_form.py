@@ -17,6 +17,7 @@ from quota.clock import SystemClock
 from quota.entitlement import Limits
 from quota.errors import Refused
 from quota.leases import DeviceState, LeaseRequest
+from quota.units import MilliGpu
 from spawner import form
 from spawner.form import Facts, show_rate, view
 from spawner.gpu_spawner import LocalGpuSpawner, Wiring
@@ -53,6 +54,7 @@ def test_p14_every_card_tells_what_is_free_now_and_what_it_costs() -> None:
     ]
     assert shown["gpu-1-8"].price == "0.125 credits per hour"
     assert shown["gpu-1-8"].buys == "98.40 credits: 787 h of this profile"
+    assert (shown["gpu-1"].price, shown["gpu-2"].price) == ("1 credit per hour", "2 credits per hour")
     assert shown["gpu-2"].buys == "98.40 credits: 49 h of this profile"
     assert (shown["cpu"].price, shown["cpu"].buys) == ("free of charge", "")
     assert shown["gpu-1-2"].memory == "about 12 GB of GPU memory"
@@ -62,9 +64,16 @@ def test_p14_every_card_tells_what_is_free_now_and_what_it_costs() -> None:
 def test_simulated_devices_say_so_on_every_gpu_card() -> None:
     shown = cards()
     assert not shown["cpu"].simulated
-    assert all(card.simulated and "simulated" in card.share for name, card in shown.items() if name != "cpu")
-    real = cards(devices=[device(0, simulated=False)])
-    assert not any(card.simulated or "simulated" in card.share for card in real.values())
+    assert all(card.simulated for name, card in shown.items() if name != "cpu")
+    assert form.render(view(FACTS)).count(">simulated</span>") == 5
+    real = replace(FACTS, devices=[device(0, simulated=False)])
+    assert "simulated" not in form.render(view(real))
+
+
+def test_a_title_that_does_not_tell_the_share_has_it_beside() -> None:
+    named = Profile("small", "Small models", MilliGpu(250), 1)
+    assert cards(profiles=[named])["small"].share == "1/4 GPU"
+    assert cards()["gpu-1-4"].share == ""
 
 
 def test_p14_a_site_without_gpus_greys_them_out_with_the_reason() -> None:
