@@ -125,4 +125,4 @@ def run(c: Any, load_subconfig: Any) -> None:
 
 
 if "get_config" in globals():  # JupyterHub executes this file with these two names in it
-    run(get_config(), load_subconfig)  # noqa: F821
+    run(get_config(), load_subconfig)  # type: ignore[name-defined]  # noqa: F821

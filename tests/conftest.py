@@ -59,7 +59,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     """A failed test on a deployment shows the end of its logs."""
     report = yield
     if report.failed:
-        stacks = [value for value in getattr(item, "funcargs", {}).values() if hasattr(value, "server_processes")]
+        stacks = [value for value in getattr(item, "funcargs", {}).values() if type(value).__name__ == "Stack"]
         report.sections += [(f"logs of {stack.data}", stack.logs()) for stack in stacks]
     return report
 

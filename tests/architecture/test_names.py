@@ -40,11 +40,6 @@ def test_no_test_folder_is_named_after_a_package() -> None:
     assert not folders & taken
 
 
-def test_test_files_have_different_names() -> None:
-    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
-    assert len(names) == len(set(names)), sorted(name for name in names if names.count(name) > 1)
-
-
 def machine_paths() -> list[bytes]:
     """Paths that would only hold where this clone happens to stand."""
     places = [ROOT]

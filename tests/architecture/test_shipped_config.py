@@ -59,7 +59,7 @@ def test_x27_every_value_is_taken(shipped: Config) -> None:
     for section, key, value in settings_of(shipped):
         trait = classes[section].class_traits()[key]
         if hasattr(trait, "validate"):
-            trait.validate(None, value)  # raises TraitError
+            trait.validate(HasTraits(), value)  # raises TraitError
 
 
 def test_x27_every_key_of_a_service_is_one(shipped: Config) -> None:
