@@ -108,7 +108,7 @@ def decide(signals: Signals, policy: Policy, now: datetime) -> Decision:
         return _keep(signals, now, Rule.BLIND, words)
     idle_since = _idle_since(signals)
     if now - idle_since < _quiet(policy, limit):
-        words = f"Last used {_ago(idle_since, now)}; {_rule_words(signals.gpus, limit)}"
+        words = f"{_recent_words(signals, idle_since, now)}; {_rule_words(signals.gpus, limit)}"
         return _keep(signals, now, Rule.RECENT, words, limit=limit, idle_since=idle_since)
     return _idle(signals, policy, limit, idle_since, now)
 
@@ -221,6 +221,13 @@ def _facts(signals: Signals, memory: Memory, limit: float | None, idle_since: da
     facts["hub_activity"] = hub.value.isoformat() if isinstance(hub, Known) else hub.why
     facts["memory"] = remember(memory)
     return facts
+
+
+def _recent_words(signals: Signals, idle_since: datetime, now: datetime) -> str:
+    last = _last_use(signals)
+    if last is not None and last < idle_since:
+        return f"Watched without a gap since {idle_since:%H:%M} UTC and not used meanwhile"
+    return f"Last used {_ago(idle_since, now)}"
 
 
 def _rule_words(gpus: int, limit: float) -> str:

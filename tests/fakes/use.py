@@ -1,0 +1,96 @@
+"""Leases and signal rows for tests of the idle rules: times are seconds before the present."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from idle_culler.decide import Decision, Policy, decide
+from idle_culler.signals import NOTHING, Memory, Row, read
+from quota.leases import Holder, Lease, Price, Slot, State, Target
+from quota.units import MicroCredits, MilliGpu
+from tests.fakes.clock import START
+
+NOW = START
+DAY = 86400
+DEFAULT = Policy()
+
+
+def ago(seconds: float, now: datetime = NOW) -> datetime:
+    return now - timedelta(seconds=seconds)
+
+
+def text(seconds: float | None, now: datetime = NOW) -> str | None:
+    return None if seconds is None else ago(seconds, now).isoformat()
+
+
+def lease(
+    gpus: int = 1, *, share: int = 1000, simulated: bool = False, started: float | None = DAY, **more: Any
+) -> Lease:
+    """A running lease: a whole real GPU for a day, unless told otherwise."""
+    made = Lease(
+        id="l-1",
+        version=3,
+        state=State.RUNNING,
+        target=Target.RUN,
+        holder=Holder("alice"),
+        account_id=1,
+        account="alice",
+        profile="gpu-1",
+        image="local",
+        share=MilliGpu(share if gpus else 0),
+        count=gpus,
+        slots=(Slot("h", "GPU-1", MilliGpu(share)),) if gpus else (Slot("h", None, MilliGpu(0)),),
+        simulated=simulated,
+        price=Price(1, MicroCredits(1), MicroCredits(0)),
+        owner=None,
+        requested_at=ago(2 * DAY),
+        requested_by="alice",
+        started_at=None if started is None else ago(started),
+    )
+    return replace(made, **more)
+
+
+def kernel(busy: bool | None = False, last: float | None = None, since: float | None = None) -> dict[str, Any]:
+    return {"id": "k", "busy": busy, "last_execute_at": text(last), "busy_since": text(since)}
+
+
+def kit(*kernels: dict[str, Any], terminals: int = 0, age: float = 5) -> dict[str, Row]:
+    return {"kit": (ago(age), {"kernels": list(kernels), "terminals": terminals})}
+
+
+def host(percent: float | None = 0.2, active: float | None = None, age: float = 5) -> dict[str, Row]:
+    return {"host": (ago(age), {"cpu_percent": percent, "cpu_active_at": text(active), "window_s": 10.0})}
+
+
+def gpu(util: int | None = 0, active: float | None = None, age: float = 5, memory: int = 20_000) -> dict[str, Row]:
+    payload = {"util": util, "memory_used_mib": memory, "simulated": False, "active_at": text(active)}
+    return {"gpu": (ago(age), payload)}
+
+
+def quiet(**kernels: Any) -> dict[str, Row]:
+    """Everything known, nothing used."""
+    return {**kit(kernel(**kernels)), **host(), **gpu()}
+
+
+def watched(since: float = DAY, looked: float = 30, active: float | None = None, warned: float | None = None) -> Memory:
+    """A memory of a watch without a gap."""
+    return Memory(
+        active_at=None if active is None else ago(active),
+        watched_since=ago(since),
+        looked_at=ago(looked),
+        warned_at=None if warned is None else ago(warned),
+    )
+
+
+def judge(
+    rows: dict[str, Row],
+    memory: Memory = NOTHING,
+    of: Lease | None = None,
+    policy: Policy = DEFAULT,
+    now: datetime = NOW,
+) -> Decision:
+    """From rows to a verdict, the way the culler goes."""
+    made = lease() if of is None else of
+    return decide(read(made, rows, memory, now), policy, now)
