@@ -36,7 +36,7 @@ class DriftPolicy:
 
     boot_fresh: timedelta = timedelta(seconds=30)
     start_grace: timedelta = timedelta(seconds=30)
-    term: timedelta = timedelta(seconds=5)
+    term: timedelta = timedelta(seconds=10)
 
 
 @dataclass(frozen=True, slots=True)
