@@ -107,7 +107,8 @@ def configure_pages(c: Any, made: Parts) -> None:
         return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, made.clock.now())
 
     c.JupyterHub.template_paths = [str(HERE / "templates")]
-    c.JupyterHub.template_vars = {"berth_home": berth_home, "berth_site": made.settings.site.name}
+    # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.
+    c.JupyterHub.template_vars = {"berth_home": lambda _user: berth_home, "berth_site": made.settings.site.name}
 
 
 def load_extra(made: Parts, load_subconfig: Any) -> None:

@@ -1,0 +1,70 @@
+"""A real Chromium, driven by Playwright. Without one the tests skip and say so."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+ARGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+]
+
+
+def chromium() -> str | None:
+    return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = chromium()
+    if path is None:
+        pytest.skip("no Chromium on this machine: sudo apt install chromium")
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=ARGS)
+        yield started
+        started.close()
+
+
+@pytest.fixture(scope="session")
+def pictures() -> Path:
+    """Where screenshots are kept: BERTH_PICTURES, or test-results/ in the checkout."""
+    folder = Path(os.environ.get("PICTURES", Path(__file__).resolve().parents[2] / "test-results"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+class Visit:
+    """One person's browser window, and what went wrong in it."""
+
+    def __init__(self, page: Page, url: str, pictures: Path) -> None:
+        self.page, self.url, self.pictures = page, url, pictures
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    def log_in(self, name: str, password: str) -> None:
+        self.page.goto(f"{self.url}/hub/login")
+        self.page.fill("#username_input", name)
+        self.page.fill("#password_input", password)
+        self.page.click("#login_submit")
+        self.page.wait_for_url(lambda url: "/login" not in url)
+
+    def open(self, path: str) -> None:
+        answer = self.page.goto(self.url + path)
+        assert answer is not None and answer.status == 200, f"{path}: {answer and answer.status}"
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).first.inner_text()
+
+    def picture(self, name: str, *, full: bool = True) -> None:
+        self.page.screenshot(path=self.pictures / f"{name}.png", full_page=full)
