@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from contextlib import ExitStack
 from typing import Any, Self
 
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from tests.harness.person import Person
+from tests.harness.person import Person, quote
 
 
 class Kernel:
@@ -23,6 +24,7 @@ class Kernel:
         assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
         self.id = str(answer.json()["id"])
         self.socket: ClientConnection | None = None
+        self._open = ExitStack()
 
     def __enter__(self) -> Self:
         self.attach()
@@ -33,15 +35,15 @@ class Kernel:
 
     def attach(self) -> ClientConnection:
         if self.socket is None:
-            name = f"/user/{self.user}/{self.server + '/' if self.server else ''}"
+            name = f"/user/{quote(self.user)}/{self.server + '/' if self.server else ''}"
             url = self.person.url.replace("http", "ws", 1) + f"{name}api/kernels/{self.id}/channels"
-            self.socket = connect(url, additional_headers={"Authorization": f"token {self.person.token}"})
+            headers = {"Authorization": f"token {self.person.token}"}
+            self.socket = self._open.enter_context(connect(f"{url}?session_id=test", additional_headers=headers))
         return self.socket
 
     def leave(self) -> None:
-        if self.socket is not None:
-            self.socket.close()
-            self.socket = None
+        self.socket = None
+        self._open.close()
 
     def send(self, code: str) -> str:
         """Start executing and do not wait; the message's id."""

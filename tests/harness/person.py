@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Self
-from urllib.parse import quote
+from urllib.parse import quote as percent
 
 import httpx
 
 from tests.harness.waiting import until
+
+
+def quote(name: str) -> str:
+    """A user name in a path, written as the Hub and browsers do: an at sign stays."""
+    return percent(name, safe="@")
 
 
 @dataclass(frozen=True, slots=True)

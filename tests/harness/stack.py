@@ -272,6 +272,17 @@ class Stack:
             person.close()
         self._people.clear()
 
+    def tidy(self) -> None:
+        """Stop every server that a failed test left, so that the next one starts from nothing."""
+        if self.process is None or self.process.poll() is not None or not self.answers():
+            return
+        for lease in self.admin.leases():
+            if lease["state"] != "SETTLED":
+                user, server = lease["holder"]["user"], lease["holder"]["server"]
+                self.admin.ask_stop(user=user, server=server)
+                self.admin.settled(lease["id"])
+                until(lambda user=user, server=server: self.admin.gone(server, user), 40, f"{user}'s server is gone")
+
     # ---- what happened ---------------------------------------------------------------------------------------
 
     def log(self, name: str) -> str:

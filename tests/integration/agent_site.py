@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
@@ -19,6 +23,16 @@ from spawner.simulated import SimulatedInventory
 
 HOST = "host-a"
 GPU_HOUR = MicroCredits(1_000_000)
+
+
+@contextmanager
+def quick_folder() -> Iterator[Path]:
+    """A folder in memory where the machine has one: thousands of commits, each synced, are slow on a busy disk."""
+    memory = "/dev/shm"
+    with tempfile.TemporaryDirectory(
+        prefix="berth-test-", dir=memory if os.access(memory, os.W_OK) else None
+    ) as folder:
+        yield Path(folder)
 
 
 class Site:
@@ -49,8 +63,10 @@ class Site:
         self.rows.beat(self.boot, "hub", HOST)
         self.agent = self.new_agent()
 
-    def new_agent(self, boot: str = "agent-1") -> Agent:
-        return Agent(self.book, self.rows, self.runtime, self.inventory, self.clock, HOST, boot, self.policy)
+    def new_agent(self, boot: str = "agent-1", policy: AgentPolicy | None = None) -> Agent:
+        return Agent(
+            self.book, self.rows, self.runtime, self.inventory, self.clock, HOST, boot, policy or self.policy
+        )
 
     def reserve(self, user: str = "ada", share: int = 500, server: str = "", count: int = 1) -> Lease:
         if not self.rows.devices():

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from quota.leases import DeviceState, State, StopReason, Target
+from quota.leases import DeviceState, Lease, State, StopReason, Target
 from spawner.agent import AgentPolicy
 from spawner.ports import GpuReading, ServerSpec, Unreachable
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtime import FakeRuntime
-from tests.integration.agent_site import HOST, Site
+from tests.integration.agent_site import HOST, Site, quick_folder
 
 SECOND = timedelta(seconds=1)
 
@@ -34,14 +34,20 @@ class World(Site):
             self.agent.cycle()
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with quick_folder() as made:
+        yield made
+
+
 def make(folder: Path, **more: object) -> World:
     clock = FakeClock()
     return World(folder, clock, FakeRuntime(clock), **more)  # type: ignore[arg-type]
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    site = make(tmp_path)
+def world(folder: Path) -> Iterator[World]:
+    site = make(folder)
     yield site
     site.close()
 
@@ -51,7 +57,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 def test_a_session_is_charged_to_the_second_and_leaves_nothing(world: World) -> None:
     lease = world.run(share=500)
-    world.live_for(3600, step=20)
+    world.live_for(3600, step=30)
     world.runtime.end(lease.id, 0)
     world.live_for(5)
     done = world.now(lease)
@@ -148,7 +154,8 @@ def test_a_stop_has_its_notice_then_ends_in_good_order(world: World) -> None:
     world.book.request_stop(
         lease.id, StopReason.IDLE, detail="idle for 30 min", stop_after=world.clock.now() + 300 * SECOND
     )
-    world.live_for(299)
+    world.live_for(280, step=20)
+    world.live_for(19)
     assert world.runtime.alive() == {lease.id}
     world.live_for(5)
     assert ("stop", lease.id) in world.runtime.calls
@@ -273,7 +280,8 @@ def test_s05_a_lease_without_a_server_is_closed(world: World) -> None:
 
 def test_s05_an_orphan_that_got_its_lease_after_the_list_was_read_stays(world: World) -> None:
     world.agent.cycle()
-    real_look, made = world.runtime.look, []
+    real_look = world.runtime.look
+    made: list[Lease] = []
 
     def look_while_the_hub_starts_one():  # type: ignore[no-untyped-def]
         if not made:
@@ -298,10 +306,10 @@ def test_leases_of_another_host_are_another_agents(world: World) -> None:
 # ---- credit ----------------------------------------------------------------------------------------------------
 
 
-def test_b1_a_server_whose_credit_runs_out_is_warned_and_ends_when_it_is_used_up(tmp_path: Path) -> None:
-    world = make(tmp_path, grant=1_000_000)  # one hour of a GPU
+def test_b1_a_server_whose_credit_runs_out_is_warned_and_ends_when_it_is_used_up(folder: Path) -> None:
+    world = make(folder, grant=1_000_000)  # one hour of a GPU
     lease = world.run(share=1000)
-    world.live_for(3500, step=10)
+    world.live_for(3500, step=25)
     told = [event.detail["percent"] for event in world.rows.events(lease.id) if event.kind == "credit-low"]
     assert told == [95, 80]
     assert world.now(lease).target is Target.RUN
@@ -318,20 +326,20 @@ def test_b1_a_server_whose_credit_runs_out_is_warned_and_ends_when_it_is_used_up
     world.close()
 
 
-def test_a_warning_is_not_repeated_by_the_next_agent(tmp_path: Path) -> None:
-    world = make(tmp_path, grant=1_000_000)
+def test_a_warning_is_not_repeated_by_the_next_agent(folder: Path) -> None:
+    world = make(folder, grant=1_000_000)
     lease = world.run(share=1000)
-    world.live_for(3000, step=10)
+    world.live_for(3000, step=25)
     world.agent = world.new_agent("agent-2")
     world.live_for(60)
     assert len([event for event in world.rows.events(lease.id) if event.kind == "credit-low"]) == 1
     world.close()
 
 
-def test_a_cpu_server_costs_its_own_rate_which_is_nothing_by_default(tmp_path: Path) -> None:
-    world = make(tmp_path, grant=0)
+def test_a_cpu_server_costs_its_own_rate_which_is_nothing_by_default(folder: Path) -> None:
+    world = make(folder, grant=0)
     lease = world.run(share=0)
-    world.live_for(120)
+    world.live_for(120, step=20)
     assert world.now(lease).state is State.RUNNING and world.now(lease).charged == 0
     world.close()
 
@@ -419,9 +427,9 @@ class Gpus:
         return self.answer
 
 
-def test_the_gpu_signal_is_that_of_all_devices_of_the_lease(tmp_path: Path) -> None:
+def test_the_gpu_signal_is_that_of_all_devices_of_the_lease(folder: Path) -> None:
     gpus = Gpus()
-    world = make(tmp_path, inventory=gpus)
+    world = make(folder, inventory=gpus)
     lease = world.run(share=1000, count=2)
     world.live_for(11)
     quiet_since = world.rows.signals(lease.id)["gpu"][1]["active_at"]
@@ -441,9 +449,9 @@ def test_the_gpu_signal_is_that_of_all_devices_of_the_lease(tmp_path: Path) -> N
     world.close()
 
 
-def test_a_blind_inventory_keeps_the_rows_and_makes_utilisation_unknown(tmp_path: Path) -> None:
+def test_a_blind_inventory_keeps_the_rows_and_makes_utilisation_unknown(folder: Path) -> None:
     gpus = Gpus()
-    world = make(tmp_path, inventory=gpus)
+    world = make(folder, inventory=gpus)
     lease = world.run(share=1000)
     world.live_for(11)
     gpus.answer = Unreachable("the driver does not answer")
@@ -456,9 +464,9 @@ def test_a_blind_inventory_keeps_the_rows_and_makes_utilisation_unknown(tmp_path
     world.close()
 
 
-def test_devices_that_hang_do_not_keep_a_server_from_being_looked_after(tmp_path: Path) -> None:
+def test_devices_that_hang_do_not_keep_a_server_from_being_looked_after(folder: Path) -> None:
     gpus = Gpus()
-    world = make(tmp_path, inventory=gpus)
+    world = make(folder, inventory=gpus)
     lease = world.run(share=1000)
     world.live_for(6)
     gpus.hang = threading.Event()

@@ -72,6 +72,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
+
+
 @contextmanager
 def broken(stack: Stack, step: str) -> Iterator[None]:
     flag = stack.data / f"break-{step}"

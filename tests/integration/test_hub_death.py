@@ -31,6 +31,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
+
+
 def exact(lease: dict[str, object]) -> None:
     """The bill is its length times its share, to a second."""
     start, end = (datetime.fromisoformat(str(lease[key])) for key in ("started_at", "ended_at"))

@@ -33,6 +33,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
+
+
 class Poller(threading.Thread):
     """A forgotten tab: asks the server for its status several times a second, as front ends do."""
 

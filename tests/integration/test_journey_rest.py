@@ -21,6 +21,9 @@ TOML = """
 source = "simulated"
 simulated = 2
 
+[hub]
+named_servers = 5  # so that Berth's own limit speaks first
+
 [first_start]
 monthly_credits = 1000000
 credits_per_gpu_hour = 3600
@@ -34,6 +37,12 @@ PROFILES = {"cpu": 0, "gpu-1-8": 125, "gpu-1-4": 250, "gpu-1-2": 500, "gpu-1": 1
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("journey") / "data", TOML) as stack:
         yield stack
+
+
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
 
 
 def seconds_between(start: str, end: str) -> float:
@@ -107,7 +116,7 @@ def test_p06_a_cpu_server_sees_no_device_and_costs_its_own_rate(stack: Stack) ->
     me.start("cpu")
     with Kernel(me) as kernel:
         seen = environment(kernel, "NVIDIA_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "BERTH_SIMULATED")
-    assert seen == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "", "BERTH_SIMULATED": None}
+    assert seen == {"NVIDIA_VISIBLE_DEVICES": "void", "CUDA_VISIBLE_DEVICES": "", "BERTH_SIMULATED": "0"}
     lease = me.lease()
     assert (lease["share_milli"], lease["devices"], lease["simulated"]) == (0, [], False)
     me.stop()

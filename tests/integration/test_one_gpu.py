@@ -26,6 +26,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
+
+
 @pytest.fixture(scope="module")
 def none(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("none") / "data", '[gpus]\nsource = "none"\n') as stack:

@@ -32,6 +32,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
+@pytest.fixture(autouse=True)
+def tidy(stack: Stack) -> Iterator[None]:
+    yield
+    stack.tidy()
+
+
 def nothing_happened(person: Person, before: int) -> None:
     """No server, no lease that holds anything, not a micro-credit."""
     assert person.server() is None
