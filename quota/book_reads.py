@@ -58,7 +58,8 @@ class BookReads:
         with self.store.read() as connection:
             if isinstance(before, str):
                 last = read_lease(connection, before)
-                where.append(sa.tuple_(table.c.requested_at, table.c.id) < sa.tuple_(last.requested_at, last.id))
+                same_moment = (table.c.requested_at == last.requested_at) & (table.c.id < last.id)
+                where.append((table.c.requested_at < last.requested_at) | same_moment)
             elif before is not None:
                 where.append(table.c.requested_at < before)
             return read_leases(connection, *where, limit=limit)
