@@ -17,6 +17,7 @@ from quota.web.parts import HubUnavailable
 from quota.web.period import Period, month_of, parse_moment
 from quota.web.problem import Problem, Why
 from quota.web.snapshot import Snapshot, snapshot
+from quota.web.views import statement
 from quota.web.words import instant
 
 LARGEST_PAGE = 1000
@@ -106,7 +107,8 @@ class MyUsage(ApiHandler):
     async def get(self) -> None:
         period = self.period()
         view = await self.account_view(self.viewer.name)
-        lines = await self.in_thread(self.parts.bank.statement, view.account.name, period.start, period.end)
+        found = await self.in_thread(statement, self.parts, view.account.name, period)
+        lines = [line for line, _ in found]
         self.send(
             {
                 "account": view.account.name,

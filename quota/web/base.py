@@ -11,6 +11,7 @@ from concurrent.futures import Executor
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
+from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
@@ -20,6 +21,8 @@ from quota.web.problem import Problem, Why, problem_of
 log = logging.getLogger("berth.web")
 
 LARGEST_BODY = 64 * 1024
+#: A longer body is read to its end (and dropped) before it is refused, so that the client hears why; up to here.
+LARGEST_DRAINED = 8 * 1024 * 1024
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,8 +50,13 @@ class Handler(HubOAuthenticated, RequestHandler):
 
     def prepare(self) -> None:
         length = self.request.headers.get("Content-Length", "0")
-        if length.isdigit() and int(length) > LARGEST_BODY:
+        size = int(length) if length.isascii() and length.isdigit() else 0
+        self.overflow = size > LARGEST_BODY
+        if size > LARGEST_DRAINED:
             self.answer_problem(too_large())
+        connection = self.request.connection
+        if isinstance(connection, HTTP1Connection):
+            connection.set_max_body_size(LARGEST_DRAINED)
 
     def data_received(self, chunk: bytes) -> None:
         self.overflow = self.overflow or len(self.raw) + len(chunk) > LARGEST_BODY
@@ -116,7 +124,7 @@ class Handler(HubOAuthenticated, RequestHandler):
     def need_admin(self) -> None:
         """Raises `Problem` unless an administrator asks."""
         if not self.viewer.admin:
-            raise Problem(403, Why.FORBIDDEN, "Only administrators may do this.")
+            raise Problem(403, Why.FORBIDDEN, "Only administrators may see or do this.")
 
     # ---- answers ----
 

@@ -18,7 +18,7 @@ from quota.web import fields
 from quota.web.lines import LeaseRow, rows_of
 from quota.web.parts import HubUnavailable, HubUser, ServiceParts
 from quota.web.snapshot import snapshot
-from quota.web.words import DEVICE_WORDS, credits_words, device_words, duration_words, part_words
+from quota.web.words import DEVICE_WORDS, credits_words, device_words, duration_words, gpus_words
 
 #: Names of the limits form's fields; `max_gpus` and `monthly_credits` are in whole units for people.
 LIMIT_FIELDS = ("max_servers", "max_gpus", "monthly_credits", "profiles")
@@ -235,7 +235,7 @@ def limits_words(limits: Limits) -> tuple[str, ...]:
     if limits.max_servers is not None:
         found.append(f"{limits.max_servers} server{'' if limits.max_servers == 1 else 's'}")
     if limits.max_gpu_milli is not None:
-        found.append(part_words(limits.max_gpu_milli) if limits.max_gpu_milli else "no GPU")
+        found.append(gpus_words(limits.max_gpu_milli))
     if limits.monthly_micro is not None:
         found.append(f"{show_credits(limits.monthly_micro)} credits a month")
     if limits.profiles is not None:

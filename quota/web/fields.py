@@ -17,6 +17,7 @@ from quota.web.problem import Problem, Why
 #: The largest amount in one posting: 10⁹ credits. The ledger's integers have 64 bits.
 LARGEST_AMOUNT = 10**15
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\ud800-\udfff]")
+_PLAIN = re.compile(r"[+-]?[0-9]{1,13}(\.[0-9]{0,6})?")
 _KEY = re.compile(r"[!-~]{1,128}")
 _NAME = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]{1,255}")
 
@@ -70,12 +71,10 @@ def credits_of(value: object, name: str) -> MicroCredits:
     """Credits as a person writes them: "12.5", in JSON also 12 or 12.5."""
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
         raise wrong(name, "a number of credits such as 12.5 is needed")
-    try:
-        if isinstance(value, int) and abs(value) > LARGEST_AMOUNT:
-            raise ValueError(f"at most {LARGEST_AMOUNT // 10**6} credits are possible")
-        amount = parse_credits(str(value))
-    except ValueError as error:
-        raise wrong(name, str(error)) from None
+    text = "" if isinstance(value, int) and abs(value) > LARGEST_AMOUNT else str(value).strip()
+    if not _PLAIN.fullmatch(text):
+        raise wrong(name, "a plain number of credits such as 12.5, with at most six places, is needed")
+    amount = parse_credits(text)
     if abs(amount) > LARGEST_AMOUNT:
         raise wrong(name, f"at most {LARGEST_AMOUNT // 10**6} credits are possible")
     return amount

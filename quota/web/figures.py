@@ -13,7 +13,7 @@ from quota.leases import Lease, Segment, State
 from quota.metering import span, usage
 from quota.pricing import charge_due, cost, hourly
 from quota.units import CREDIT
-from quota.web.words import credits_words, exact_credits, factor_words, seconds_words
+from quota.web.words import NO_BREAK, credits_words, exact_credits, factor_words, seconds_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +70,12 @@ def figures(lease: Lease, segments: Sequence[Segment], now: datetime) -> Figures
 def rate_words(segment: Segment) -> str:
     """The pinned price of a segment: "1.00 credit/h"; a GPU's is for a whole one."""
     price = segment.price.gpu_hour if segment.weight else segment.price.cpu_hour
-    return f"{credits_words(price)} {'credit' if price == CREDIT else 'credits'}/h"
+    return f"{credits_words(price)}{NO_BREAK}{'credit' if price == CREDIT else 'credits'}/h"
 
 
 def line(segment: Segment, duration: timedelta, share: int, count: int) -> Line:
     """The arithmetic of `duration` in one segment. A CPU server's factor is 1 server."""
-    factor = factor_words(share, count) if segment.weight else "1 server"
+    factor = factor_words(share, count) if segment.weight else f"1{NO_BREAK}server"
     amount = exact_credits(cost(segment.price, segment.weight, duration))
     return Line(seconds_words(duration), factor, rate_words(segment), amount)
 

@@ -38,8 +38,7 @@ class Step:
 
 def steps(events: Iterable[Event]) -> tuple[Step, ...]:
     """The timeline of a lease, oldest first. Events of an unknown kind appear by their own name."""
-    found = [Step(event.at, _step_words(event)) for event in events]
-    return tuple(sorted(found, key=lambda step: step.at))
+    return tuple(Step(event.at, _step_words(event)) for event in sorted(events, key=lambda event: event.id))
 
 
 def _step_words(event: Event) -> str:

@@ -152,7 +152,7 @@ def idle_words(lease: Lease, seen: Snapshot) -> str:
     if verdict is None:
         return "not judged yet"
     old = seen.now - verdict.at
-    return f"not judged for {duration_words(old)}" if old > VERDICT_FRESH else verdict.words
+    return f"not judged for {duration_words(old)}" if old > VERDICT_FRESH else sentence(verdict.words)
 
 
 def sentence(words: str) -> str:
@@ -180,8 +180,8 @@ def _gpu_words(lease: Lease, percent: int | None) -> str:
     if percent is not None:
         return f"GPU {percent} %"
     if lease.simulated:
-        return "GPU simulated: no reading"
-    return "GPU shared: not known per server" if lease.share < WHOLE_GPU else "GPU unknown"
+        return "GPU: no reading (simulated)"
+    return "GPU: shared, not known per server" if lease.share < WHOLE_GPU else "GPU unknown"
 
 
 def device_card(device: Device, leases: Iterable[Lease], isolation: str) -> DeviceCard:

@@ -42,5 +42,10 @@ def make_environment(zone: str) -> jinja2.Environment:
     def clock(moment: datetime) -> str:
         return clock_words(moment, tz)
 
+    def clock_after(moment: datetime, before: datetime) -> str:
+        same = moment.astimezone(tz).date() == before.astimezone(tz).date()
+        return f"{moment.astimezone(tz):%H:%M:%S}" if same else clock(moment)
+
+    environment.filters.update({"clock_after": clock_after})
     environment.filters.update({"clock": clock, "iso": instant, "credits": credits_words, "month": month_words})
     return environment

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from decimal import Decimal
 from urllib.parse import urlencode
 
 from quota.bank import StatementLine
@@ -19,7 +20,10 @@ from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, 
 from quota.web.parts import ServiceParts
 from quota.web.period import Period, months
 from quota.web.snapshot import snapshot
-from quota.web.words import credits_words, duration_words, instant_or_none, share_words, stop_words
+from quota.web.words import credits_words, digits, duration_words, instant_or_none, share_words, stop_words
+
+#: Leases that are read in one go; a month with more is read one by one beyond.
+RECENT = 500
 
 USAGE_COLUMNS = (
     "lease",
@@ -79,7 +83,7 @@ def statement(parts: ServiceParts, name: str, period: Period) -> list[tuple[Stat
     was charged last; those of leases that are not settled are brought up to now here."""
     now = parts.clock.now()
     lines = parts.bank.statement(name, period.start, period.end)
-    recent = {lease.id: lease for lease in parts.book.leases(user=name, limit=500)}
+    recent = {lease.id: lease for lease in parts.book.leases(user=name, limit=RECENT)}
     found = [(row, recent.get(row.lease_id) or parts.book.lease(row.lease_id)) for row in lines]
     return [(live_line(row, lease, period, now), lease) for row, lease in reversed(found)]
 
@@ -103,11 +107,13 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
     """One account's month and what it has running now. The account is made on the first look at one's own."""
     if own:
         parts.bank.ensure_account(name)
-    account = parts.bank.account(name)
+    account, now = parts.bank.account(name), parts.clock.now()
     found = statement(parts, name, period)
-    live = [lease for lease in parts.book.leases(user=name, limit=500) if lease.live]
+    recent = parts.book.leases(user=name, limit=RECENT)
+    live = [lease for lease in recent if lease.live]
     rows = rows_of(live, snapshot(parts, live))
-    now = parts.clock.now()
+    sessions = [session_row(row, lease, period, now) for row, lease in found]
+    sessions += [failed_row(lease) for lease in recent if never_ready(lease, period)]
     charged = sum(row.charged for row, _ in found)
     return UsageView(
         account=name,
@@ -124,7 +130,7 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
         charged_micro=charged,
         gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _ in found)),
         running=rows,
-        sessions=tuple(session_row(row, lease, period, now) for row, lease in found),
+        sessions=tuple(sorted(sessions, key=lambda session: session.started_at, reverse=True)),
     )
 
 
@@ -169,6 +175,27 @@ def session_row(row: StatementLine, lease: Lease, period: Period, now: datetime)
         charged_micro=row.charged,
         corrected=corrected,
         ended_words=stop_words(lease) or ("running" if lease.live else ""),
+    )
+
+
+def never_ready(lease: Lease, period: Period) -> bool:
+    """Whether it was asked for in this period and ended before its server ever answered."""
+    return lease.started_at is None and not lease.live and period.start <= lease.requested_at < period.end
+
+
+def failed_row(lease: Lease) -> SessionRow:
+    """A start that came to nothing: no time, no charge, but a reason."""
+    return SessionRow(
+        id=lease.id,
+        profile=lease.profile,
+        share=share_words(lease),
+        simulated=lease.simulated,
+        started_at=lease.requested_at,
+        ended_at=None,
+        lines=(),
+        charged_micro=0,
+        corrected="",
+        ended_words=stop_words(lease),
     )
 
 
@@ -260,7 +287,9 @@ def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
         row=lease_row(lease, seen),
         receipt=bill,
         correction="Refunded" if lease.charged else "Not charged: refunded, or the start had failed",
-        used=f"{used} milli-GPU-seconds, that is {gpu_hours(used)} GPU-hours" if lease.share else "No GPU was used",
+        used=f"{digits(Decimal(used))} milli-GPU-seconds, that is {gpu_hours(used)} GPU-hours"
+        if lease.share
+        else "No GPU was used",
         held=credits_words(lease.held) if lease.held else "",
         refundable=credits_words(lease.charged) if untouched else "",
         ended=not lease.live,

@@ -14,6 +14,7 @@ from quota.units import CREDIT, MICROSECONDS, show_share
 
 #: Groups digits without letting a line break in between.
 THIN_SPACE = "\u202f"
+NO_BREAK = "\u00a0"
 
 STOP_WORDS: dict[StopReason, str] = {
     StopReason.USER: "Stopped by its user",
@@ -152,7 +153,14 @@ def part_words(milli: int) -> str:
     if milli <= 0:
         return "nothing"
     part = Fraction(milli, 1000)
-    return f"{part} GPU" if part.denominator <= 16 else f"{float(part):g} GPU"
+    return f"{part} GPU" if part <= 1 and part.denominator <= 16 else f"{float(part):g} GPU"
+
+
+def gpus_words(milli: int) -> str:
+    """A number of GPUs as a limit: "no GPU", "1/2 GPU", "1 GPU", "4 GPUs"."""
+    if milli <= 0:
+        return "no GPU"
+    return show_share(1000, milli // 1000) if milli % 1000 == 0 else part_words(milli)
 
 
 def memory_words(mib: int | None) -> str:

@@ -1,0 +1,497 @@
+"""REST of service berth over HTTP: names and shapes, who may what, and that bad input never does more than fail."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quota.leases import State, StopReason, Target
+from tests.fakes.book import Desk, open_desk
+from tests.fakes.service import Service, open_service
+
+CREDIT = 1_000_000
+
+
+@pytest.fixture
+async def service(tmp_path: Path) -> AsyncIterator[Service]:
+    with open_desk(tmp_path) as desk:
+        desk.devices(2)
+        async with open_service(desk) as found:
+            yield found
+
+
+@pytest.fixture
+def desk(service: Service) -> Desk:
+    return service.desk
+
+
+@pytest.fixture
+def alice(service: Service) -> str:
+    return service.hub.add_user("alice")
+
+
+@pytest.fixture
+def boss(service: Service) -> str:
+    return service.hub.add_user("boss", admin=True)
+
+
+def problem(answer: Any, status: int, reason: str) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    assert answer.headers["content-type"] == "application/problem+json"
+    body: dict[str, Any] = answer.json()
+    assert set(body) == {"type", "title", "status", "reason", "detail"}
+    assert (body["status"], body["reason"]) == (status, reason)
+    return body
+
+
+async def test_me_tells_account_and_what_runs(service: Service, alice: str, desk: Desk) -> None:
+    desk.run(server="two", profile="test")
+    desk.clock.advance(3600)
+    me = (await service.api(alice).get("me")).json()
+    assert (me["name"], me["admin"], me["time_zone"]) == ("alice", False, "UTC")
+    assert me["burn_micro_credits_per_hour"] == CREDIT // 2
+    assert me["account"]["available_micro_credits"] + me["account"]["held_micro_credits"] == 100 * CREDIT
+    assert me["account"]["limits"]["max_servers"] == 2
+    assert [lease["holder"]["server"] for lease in me["leases"]] == ["two"]
+
+
+async def test_a_first_look_makes_the_account_with_its_grant(service: Service, alice: str) -> None:
+    me = (await service.api(alice).get("me")).json()
+    assert me["account"]["available_micro_credits"] == 100 * CREDIT
+    grants = (await service.api(alice).get("accounts/alice/grants")).json()["items"]
+    assert [grant["amount_micro_credits"] for grant in grants] == [100 * CREDIT]
+    assert grants[0]["expires_at"] == "2026-04-01T00:00:00Z"
+
+
+async def test_a_running_lease_is_charged_up_to_this_moment(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.run(profile="test")
+    desk.clock.advance(100.5)
+    found = (await service.api(alice).get(f"leases/{lease.id}")).json()
+    assert found["milli_gpu_seconds"] == 50_250
+    assert found["charged_micro_credits"] == round(100.5 * 0.5 * CREDIT / 3600)
+    assert (found["state"], found["target"]) == ("RUNNING", "RUN")
+    assert found["holder"] == {"user": "alice", "server": "", "kind": "server"}
+    assert (found["profile"], found["image"], found["account"]) == ("test", "env", "alice")
+    assert (found["share_milli"], found["count"], found["simulated"]) == (500, 1, True)
+    assert found["devices"] == [{"uuid": "SIM-h1-0", "name": "simulated GPU", "host": "h1", "simulated": True}]
+    assert found["requested_at"] == found["started_at"] == "2026-03-02T09:00:00Z"
+    assert (found["ended_at"], found["stop_reason"], found["idle"]) == (None, None, None)
+    assert found["held_micro_credits"] > 0
+
+
+async def test_a_settled_lease_tells_what_the_ledger_says(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.session(3600, profile="test")
+    desk.clock.advance(3600)
+    found = (await service.api(alice).get(f"leases/{lease.id}")).json()
+    assert (found["charged_micro_credits"], found["milli_gpu_seconds"]) == (CREDIT // 2, 1_800_000)
+    assert (found["state"], found["stop_reason"], found["held_micro_credits"]) == ("SETTLED", "user", 0)
+    usage = (await service.api(alice).get("me/usage")).json()
+    assert usage["charged_micro_credits"] == CREDIT // 2
+    assert usage["items"][0]["microseconds"] == 3600 * 10**6
+
+
+async def test_usage_of_adjacent_stretches_sums_exactly(service: Service, alice: str, desk: Desk) -> None:
+    desk.session(1000.123456, profile="test")
+    desk.run(profile="test")
+    desk.clock.advance(77.7)
+    client = service.api(alice)
+    cut = "2026-03-02T09:07:11.5Z"
+    first = (await client.get("me/usage", params={"from": "2026-03-01", "to": cut})).json()
+    second = (await client.get("me/usage", params={"from": cut, "to": "2026-04-01T00:00:00+00:00"})).json()
+    whole = (await client.get("me/usage")).json()
+    for key in ("charged_micro_credits", "milli_gpu_seconds"):
+        assert first[key] + second[key] == whole[key]
+    live = (await client.get("leases")).json()["items"][0]["charged_micro_credits"]
+    assert whole["items"][0]["charged_micro_credits"] == live
+
+
+async def test_usage_in_the_sites_zone(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        async with open_service(desk, zone="Asia/Shanghai") as service:
+            token = service.hub.add_user("alice")
+            usage = (await service.api(token).get("me/usage", params={"from": "2026-03-01"})).json()
+    assert (usage["from"], usage["time_zone"]) == ("2026-02-28T16:00:00Z", "Asia/Shanghai")
+
+
+async def test_leases_newest_first_mine_or_all(service: Service, alice: str, boss: str, desk: Desk) -> None:
+    first = desk.session(10, profile="test")
+    second = desk.run(profile="test")
+    other = desk.run("bob", profile="test")
+    mine = (await service.api(alice).get("leases")).json()["items"]
+    assert [lease["id"] for lease in mine] == [second.id, first.id]
+    everybody = (await service.api(boss).get("leases")).json()["items"]
+    assert {lease["id"] for lease in everybody} == {first.id, second.id, other.id}
+    assert len((await service.api(boss).get("leases?limit=1")).json()["items"]) == 1
+    assert [lease["id"] for lease in (await service.api(boss).get("leases?user=bob")).json()["items"]] == [other.id]
+    problem(await service.api(alice).get("leases?user=bob"), 403, "forbidden")
+
+
+async def test_somebody_elses_lease_and_account_are_refused(service: Service, alice: str, desk: Desk) -> None:
+    other = desk.run("bob", profile="test")
+    client = service.api(alice)
+    for path in (f"leases/{other.id}", "accounts/bob", "accounts/bob/grants", "accounts/bob/limits", "accounts/*/limits"):
+        problem(await client.get(path), 403, "forbidden")
+    problem(await client.delete(f"leases/{other.id}"), 403, "forbidden")
+    problem(await client.post(f"leases/{other.id}/stop"), 403, "forbidden")
+    assert desk.book.lease(other.id).target is Target.RUN
+    assert service.hub.stopped == []
+
+
+async def test_writes_of_money_are_for_administrators(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.session(10, profile="test")
+    client = service.api(alice)
+    asked = [
+        client.post("accounts/alice/grants", json={"credits": "5"}),
+        client.put("accounts/alice/limits", json={"max_servers": 9}),
+        client.put("prices", json={"gpu_hour_micro_credits": 0, "cpu_hour_micro_credits": 0}),
+        client.post(f"leases/{lease.id}/refund", json={}),
+        client.get("accounts"),
+    ]
+    for each in asked:
+        problem(await each, 403, "forbidden")
+    assert desk.bank.account("alice").available == 100 * CREDIT - desk.book.lease(lease.id).charged
+
+
+async def test_stop_by_its_user_and_by_an_administrator(service: Service, alice: str, boss: str, desk: Desk) -> None:
+    mine, theirs = desk.run(profile="test"), desk.run("bob", "b2", profile="test")
+    answer = await service.api(alice).delete(f"leases/{mine.id}")
+    assert answer.status_code == 202
+    assert (answer.json()["target"], answer.json()["stop_reason"]) == ("STOP", "user")
+    assert (await service.api(boss).post(f"leases/{theirs.id}/stop")).json()["stop_reason"] == "admin"
+    service.hub.add_user("bob")
+    assert desk.book.lease(theirs.id).stop_by == "boss"
+    assert service.hub.stopped == [("alice", "")]  # the Hub did not know bob yet, which stops nothing of ours
+
+
+async def test_a_stop_is_durable_while_the_hub_is_silent(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.run(profile="test")
+    client = service.api(alice)
+    assert (await client.get("me")).status_code == 200  # who asks is known for a while
+    service.hub.down = True
+    assert (await client.delete(f"leases/{lease.id}")).status_code == 202
+    found = desk.book.lease(lease.id)
+    assert (found.target, found.stop_reason, found.state) == (Target.STOP, StopReason.USER, State.RUNNING)
+
+
+async def test_stopping_what_has_ended_changes_nothing(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.session(10, profile="test")
+    answer = await service.api(alice).delete(f"leases/{lease.id}")
+    assert (answer.status_code, answer.json()["state"]) == (200, "SETTLED")
+    assert service.hub.stopped == []
+
+
+async def test_a_grant_is_made_once_for_one_key(service: Service, boss: str, desk: Desk) -> None:
+    desk.bank.ensure_account("alice")
+    client = service.api(boss)
+    headers = {"Idempotency-Key": "spring-1"}
+    body = {"credits": "12.5", "note": "for the course"}
+    first = await client.post("accounts/alice/grants", json=body, headers=headers)
+    again = await client.post("accounts/alice/grants", json=body | {"key": "spring-1"}, headers=headers)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["bucket"] == again.json()["bucket"]
+    assert desk.bank.account("alice").available == 112_500_000
+    other = await client.post("accounts/alice/grants", json={"credits": "13", "key": "spring-1"})
+    problem(other, 409, "conflict")
+    problem(await client.post("accounts/alice/grants", json=body | {"key": "b"}, headers=headers), 400, "field-invalid")
+    grants = (await client.get("accounts/alice/grants")).json()["items"]
+    assert {"by": "boss", "note": "for the course"}.items() <= grants[-1].items()
+
+
+async def test_a_grant_to_a_user_whom_only_the_hub_knows(service: Service, boss: str, alice: str, desk: Desk) -> None:
+    client = service.api(boss)
+    answer = await client.post("accounts/Alice/grants", json={"amount_micro_credits": 5})
+    assert answer.json()["account"]["name"] == "alice"
+    problem(await client.post("accounts/nobody/grants", json={"credits": 1}), 404, "not-found")
+    assert [view.account.name for view in desk.bank.accounts()] == ["alice"]
+
+
+BAD_GRANTS = [
+    ({}, "field-invalid"),
+    ({"credits": "0"}, "field-invalid"),
+    ({"credits": "-1"}, "field-invalid"),
+    ({"credits": "1e3000000000"}, "field-invalid"),
+    ({"credits": "NaN"}, "field-invalid"),
+    ({"credits": "0.0000001"}, "field-invalid"),
+    ({"credits": 10**30}, "field-invalid"),
+    ({"credits": [1]}, "field-invalid"),
+    ({"credits": True}, "field-invalid"),
+    ({"amount_micro_credits": 1.5}, "field-invalid"),
+    ({"amount_micro_credits": "5"}, "field-invalid"),
+    ({"amount_micro_credits": 2**70}, "field-invalid"),
+    ({"amount_micro_credits": 1, "credits": "1"}, "field-invalid"),
+    ({"credits": "1", "note": 5}, "field-invalid"),
+    ({"credits": "1", "note": "a\x00b"}, "field-invalid"),
+    ({"credits": "1", "note": "\ud800"}, "field-invalid"),
+    ({"credits": "1", "key": ""}, "field-invalid"),
+    ({"credits": "1", "key": 7}, "field-invalid"),
+    ({"credits": "1", "note": "x" * 501}, "field-invalid"),
+    ({"credits": "1", "account": "bob"}, "field-unknown"),
+]
+
+
+@pytest.mark.parametrize(("body", "reason"), BAD_GRANTS, ids=[str(number) for number in range(len(BAD_GRANTS))])
+async def test_bad_grants_change_nothing(service: Service, boss: str, desk: Desk, body: Any, reason: str) -> None:
+    desk.bank.ensure_account("alice")
+    raw, headers = json.dumps(body), {"Content-Type": "application/json"}
+    problem(await service.api(boss).post("accounts/alice/grants", content=raw, headers=headers), 400, reason)
+    assert desk.bank.account("alice").available == 100 * CREDIT
+
+
+BAD_BODIES = [b"{", b"[]", b"1", b"null", b"\xff", b'{"credits": NaN}', b"[" * 50_000, b'{"credits": ' + b"9" * 5000 + b"}"]
+
+
+@pytest.mark.parametrize("raw", BAD_BODIES, ids=[str(number) for number in range(len(BAD_BODIES))])
+async def test_bodies_that_are_no_json_object(service: Service, boss: str, desk: Desk, raw: bytes) -> None:
+    desk.bank.ensure_account("alice")
+    headers = {"Content-Type": "application/json"}
+    answer = await service.api(boss).post("accounts/alice/grants", content=raw, headers=headers)
+    problem(answer, 400, "json-invalid")
+
+
+@pytest.mark.parametrize("size", [64 * 1024 + 1, 5_000_000])
+async def test_a_large_body_is_a_413(service: Service, boss: str, size: int) -> None:
+    headers = {"Content-Type": "application/json"}
+    raw = b'{"note": "' + b"x" * (size - 12) + b'"}'
+    problem(await service.api(boss).post("accounts/alice/grants", content=raw, headers=headers), 413, "too-large")
+
+    async def chunks() -> AsyncIterator[bytes]:  # without a Content-Length
+        for start in range(0, size, 16384):
+            yield raw[start : start + 16384]
+
+    problem(await service.api(boss).post("accounts/alice/grants", content=chunks(), headers=headers), 413, "too-large")
+    problem(await service.api().post("kit/signals", content=raw, headers=headers), 413, "too-large")
+
+
+async def test_a_form_is_no_json(service: Service, boss: str, desk: Desk) -> None:
+    desk.bank.ensure_account("alice")
+    answer = await service.api(boss).post("accounts/alice/grants", data={"credits": "5"})
+    problem(answer, 415, "media-type")
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["from=x", "from=2026-03-01T00:00:00", "to=0001-01-01T00:00:00%2B14:00", "to=9999-12-31T23:59:59-14:00"]
+    + ["from=2026-03-02&to=2026-03-02", "from=2026-03-03&to=2026-03-02", "from=%F0%9F%98%80", "to=2026-13-01", "to=1e9"],
+)
+async def test_bad_dates_are_a_400(service: Service, alice: str, query: str) -> None:
+    problem(await service.api(alice).get(f"me/usage?{query}"), 400, "date-invalid")
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=100001", "limit=٣", "limit=1e3"])
+async def test_bad_numbers_are_a_400(service: Service, alice: str, query: str) -> None:
+    problem(await service.api(alice).get(f"leases?{query}"), 400, "field-invalid")
+
+
+@pytest.mark.parametrize("path", ["", "nothing", "leases/lx", "leases/a/b/c", "accounts/x/y/z", "leases/l%00", "me/"])
+async def test_unknown_addresses_are_a_404_problem(service: Service, alice: str, path: str) -> None:
+    problem(await service.api(alice).get(path), 404, "not-found")
+
+
+@pytest.mark.parametrize("path", ["accounts/%FF", "leases?user=%FF", "accounts/%00", "accounts/" + "x" * 300, "accounts/%0A"])
+async def test_strange_names_are_refused(service: Service, boss: str, path: str) -> None:
+    assert (await service.api(boss).get(path)).status_code in (400, 404)
+
+
+async def test_a_method_that_is_not_there(service: Service, alice: str) -> None:
+    problem(await service.api(alice).patch("me"), 405, "method-not-allowed")
+
+
+async def test_who_asks_must_be_known(service: Service) -> None:
+    answer = await service.api().get("me")
+    problem(answer, 401, "not-signed-in")
+    assert "token" in answer.headers["WWW-Authenticate"]
+    problem(await service.api("wrong").get("me"), 401, "not-signed-in")
+    service.hub.add_user("eve")
+    limited = service.hub.add_token("eve", ("read:users!user=eve",))
+    problem(await service.api(limited).get("me"), 403, "forbidden")
+    machine = service.hub.add_token("idle-culler", ("access:services!service=berth",), kind="service")
+    problem(await service.api(machine).get("me"), 403, "forbidden")
+
+
+async def test_a_token_in_the_address_is_none(service: Service, alice: str) -> None:
+    problem(await service.api().get(f"me?token={alice}"), 401, "not-signed-in")
+
+
+async def test_a_silent_hub_is_a_502(service: Service) -> None:
+    service.hub.down = True
+    problem(await service.api("whatever").get("me"), 502, "hub-unavailable")
+
+
+async def test_limits_and_prices(service: Service, boss: str, alice: str, desk: Desk) -> None:
+    desk.bank.ensure_account("alice")
+    client = service.api(boss)
+    limits = await client.put("accounts/alice/limits", json={"max_servers": 1, "profiles": ["cpu"]})
+    assert limits.json() == {
+        "max_servers": 1,
+        "max_gpu_milli": 2000,
+        "monthly_micro_credits": None,
+        "profiles": ["cpu"],
+    }
+    assert (await service.api(alice).get("accounts/alice/limits")).json() == limits.json()
+    everybody = await client.put("accounts/%2A/limits", json={"max_gpu_milli": None, "monthly_micro_credits": 5})
+    assert everybody.json()["max_gpu_milli"] is None
+    assert (await client.get("accounts/alice/limits")).json()["monthly_micro_credits"] == 5
+    price = await client.put("prices", json={"gpu_hour_micro_credits": 2_000_000, "cpu_hour_micro_credits": 10})
+    assert price.json() == {"plan_id": 2, "gpu_hour_micro_credits": 2_000_000, "cpu_hour_micro_credits": 10}
+    assert (await service.api(alice).get("prices")).json() == price.json()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [{}, {"max_servers": -1}, {"max_servers": "2"}, {"max_servers": True}, {"max_gpu_milli": 2**60}]
+    + [{"profiles": "cpu"}, {"profiles": ["nothing"]}, {"profiles": [1]}, {"monthly_micro_credits": 1.5}, {"x": 1}],
+)
+async def test_bad_limits_change_nothing(service: Service, boss: str, desk: Desk, body: Any) -> None:
+    before = desk.bank.limits("*")
+    assert (await service.api(boss).put("accounts/%2A/limits", json=body)).status_code == 400
+    assert desk.bank.limits("*") == before
+
+
+@pytest.mark.parametrize("gpu", [-1, 1.5, "1", None, True, 10**18])
+async def test_bad_prices_change_nothing(service: Service, boss: str, desk: Desk, gpu: Any) -> None:
+    before = desk.bank.price()
+    body = {"gpu_hour_micro_credits": gpu, "cpu_hour_micro_credits": 0}
+    problem(await service.api(boss).put("prices", json=body), 400, "field-invalid")
+    assert desk.bank.price() == before
+
+
+async def test_refund_gives_back_what_was_charged_once(service: Service, boss: str, desk: Desk) -> None:
+    lease = desk.session(3600, profile="test")
+    running = desk.run(profile="test")
+    client = service.api(boss)
+    assert (await client.post(f"leases/{lease.id}/refund", json={"note": "sorry"})).json() == {
+        "lease_id": lease.id,
+        "refunded_micro_credits": CREDIT // 2,
+    }
+    assert (await client.post(f"leases/{lease.id}/refund")).json()["refunded_micro_credits"] == CREDIT // 2
+    problem(await client.post(f"leases/{lease.id}/refund", json={"credits": "0.1"}), 409, "conflict")
+    problem(await client.post(f"leases/{running.id}/refund"), 409, "not-settled")
+    assert (await client.get(f"leases/{lease.id}")).json()["charged_micro_credits"] == 0
+    assert desk.bank.audit() == []
+
+
+async def test_p14_profiles_tell_what_is_free_now(service: Service, alice: str, desk: Desk) -> None:
+    desk.run("bob", profile="test")
+    found = {each["name"]: each for each in (await service.api(alice).get("profiles")).json()["items"]}
+    assert (found["cpu"]["free_now"], found["test"]["free_now"], found["gpu-1-4"]["free_now"]) == (None, 3, 6)
+    assert found["gpu-1-4"]["price_per_hour_micro_credits"] == CREDIT // 4
+    assert (found["cpu"]["simulated"], found["test"]["simulated"]) == (False, True)
+
+
+async def test_p17_the_fleet_tells_everybody_who_holds_what_without_money(
+    service: Service, alice: str, desk: Desk
+) -> None:
+    desk.run("bob", profile="test")
+    answer = await service.api(alice).get("fleet")
+    first = answer.json()["items"][0]
+    assert (first["used_milli"], first["free_milli"], first["simulated"]) == (500, 500, True)
+    assert first["holders"] == [{"user": "bob", "server": "", "share_milli": 500}]
+    assert "credits" not in answer.text
+
+
+async def test_the_kit_reports_for_its_own_server_alone(service: Service, alice: str, desk: Desk) -> None:
+    one, two = desk.run(profile="test"), desk.run(server="two", profile="test")
+    token = service.hub.server_token("alice", "two")
+    future = (desk.now + timedelta(hours=5)).isoformat()
+    report = {
+        "kernels": [
+            {"id": "k", "busy": True, "last_execute_at": future, "busy_since": None, "newer": 1},
+            {"id": "u", "busy": None, "last_execute_at": "2026-03-02T09:00:00+02:00", "busy_since": None},
+        ],
+        "terminals": 1,
+    }
+    answer = await service.api(token).post("kit/signals", json=report)
+    assert (answer.status_code, answer.json()["lease_id"]) == (200, two.id)
+    at, payload = desk.rows.signals(two.id)["kit"]
+    assert at == desk.now
+    assert payload == {
+        "kernels": [
+            {"id": "k", "busy": True, "last_execute_at": "2026-03-02T09:00:00Z", "busy_since": None},
+            {"id": "u", "busy": None, "last_execute_at": "2026-03-02T07:00:00Z", "busy_since": None},
+        ],
+        "terminals": 1,
+    }
+    assert desk.rows.signals(one.id) == {}
+    problem(await service.api(token).get("me"), 403, "forbidden")  # it sees nothing of the pages
+    problem(await service.api(alice).post("kit/signals", json=report), 403, "forbidden")  # which server speaks?
+    problem(await service.api().post("kit/signals", json=report), 401, "not-signed-in")
+    other = service.hub.server_token("alice", "three")
+    problem(await service.api(other).post("kit/signals", json=report), 404, "no-lease")
+
+
+@pytest.mark.parametrize(
+    "report",
+    [
+        {},
+        {"kernels": [], "terminals": -1},
+        {"kernels": {}, "terminals": 0},
+        {"kernels": [5], "terminals": 0},
+        {"kernels": [{"id": "k", "busy": "yes"}], "terminals": 0},
+        {"kernels": [{"id": "k", "busy": True, "last_execute_at": "09:00"}], "terminals": 0},
+        {"kernels": [{"id": "k", "busy": True, "last_execute_at": "2026-03-02T09:00:00"}], "terminals": 0},
+        {"kernels": [{"id": "k", "busy": True, "last_execute_at": 5}], "terminals": 0},
+        {"kernels": [{"id": 5, "busy": True}], "terminals": 0},
+        {"kernels": [{"id": "k", "busy": True}] * 501, "terminals": 0},
+    ],
+    ids=range(10),
+)
+async def test_bad_reports_are_refused(service: Service, desk: Desk, report: Any) -> None:
+    lease = desk.run(profile="test")
+    service.hub.add_user("alice")
+    answer = await service.api(service.hub.server_token("alice")).post("kit/signals", json=report)
+    assert answer.status_code == 400
+    assert desk.rows.signals(lease.id) == {}
+
+
+async def test_the_idle_verdict_is_told(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.run(profile="test")
+    deadline = desk.now + timedelta(minutes=5)
+    desk.rows.put_verdict(lease.id, desk.now, "warn", "idle", "not used since nine", {"limit_s": 1800}, deadline)
+    found = (await service.api(alice).get(f"leases/{lease.id}")).json()["idle"]
+    assert found == {
+        "kind": "warn",
+        "rule": "idle",
+        "words": "not used since nine",
+        "at": "2026-03-02T09:00:00Z",
+        "deadline": "2026-03-02T09:05:00Z",
+    }
+
+
+async def test_i20_looking_at_pages_and_answers_changes_no_lease(service: Service, alice: str, desk: Desk) -> None:
+    lease = desk.run(profile="test")
+    before = desk.book.lease(lease.id)
+    client = service.api(alice)
+    for path in ("me", "me/usage", "leases", f"leases/{lease.id}", "fleet", "profiles") * 5:
+        assert (await client.get(path)).status_code == 200
+    assert desk.book.lease(lease.id) == before
+
+
+async def test_a_locked_book_is_a_503_with_a_time_to_come_back(
+    service: Service, boss: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk.bank.ensure_account("alice")
+    monkeypatch.setattr("quota.store.BUSY_SECONDS", 0.2)
+    held, done = asyncio.Event(), asyncio.Event()
+
+    def hold(loop: asyncio.AbstractEventLoop) -> None:
+        with desk.store.write():
+            loop.call_soon_threadsafe(held.set)
+            asyncio.run_coroutine_threadsafe(done.wait(), loop).result(30)
+
+    holding = asyncio.get_running_loop().run_in_executor(None, hold, asyncio.get_running_loop())
+    await held.wait()
+    try:
+        answer = await service.api(boss).post("accounts/alice/grants", json={"credits": "5"})
+        problem(answer, 503, "book-unavailable")
+        assert answer.headers["Retry-After"] == "2"
+        assert (await service.api(boss).get("prices")).status_code == 200  # readers never wait
+    finally:
+        done.set()
+        await holding
+    assert desk.bank.account("alice").available == 100 * CREDIT
