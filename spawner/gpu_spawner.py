@@ -395,10 +395,16 @@ def _flatten(form_data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
-    """Refuse bad options before anything of a start has happened."""
+    """Refuse bad options before anything of a start has happened.
+
+    The Hub has stored them by then, to be used by every start that sends none, an admin's for one: forget them.
+    """
     try:
         spawner.choose(options)
     except Refused as refused:
+        spawner.user_options = {}
+        if spawner.orm_spawner is not None:
+            spawner.orm_spawner.user_options = {}
         raise spawn_exception(refused) from None
 
 

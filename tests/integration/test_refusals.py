@@ -153,3 +153,13 @@ def test_a_refusal_takes_a_blink(stack: Stack) -> None:
     started = time.monotonic()
     stack.researcher.refused({"profile": "gpu-2"})
     assert time.monotonic() - started < 1
+
+
+def test_x15_refused_options_do_not_come_back_at_a_start_that_sends_none(stack: Stack) -> None:
+    """The Hub stores the options of a start before they are looked at, and uses them for the next one."""
+    me = stack.researcher
+    me.refused({"profile": "zzz"})
+    assert stack.admin.ask_start(None, user="researcher").status_code in (201, 202)
+    until(me.ready, 30, "the default profile is ready")
+    assert me.lease()["profile"] == "cpu"
+    me.stop()
