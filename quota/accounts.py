@@ -32,6 +32,15 @@ _NOTHING = MicroCredits(0)
 MOST_CREDITS = 10**15
 
 
+ACCOUNTS = sa.select(schema.account.c.id, schema.account.c.name, schema.account.c.kind, schema.account.c.created_at)
+_BY_NAME = ACCOUNTS.where(schema.account.c.name == sa.bindparam("account"))
+_LIMITS = sa.select(schema.limits).where(
+    (schema.limits.c.scope == EVERYBODY) | (schema.limits.c.scope == sa.bindparam("own"))
+)
+_PLAN = schema.price_plan
+_NEWEST_PLAN = sa.select(_PLAN.c.id, _PLAN.c.gpu_hour, _PLAN.c.cpu_hour).order_by(_PLAN.c.id.desc()).limit(1)
+
+
 @dataclass(frozen=True, slots=True)
 class Defaults:
     """Seeds for price plan 1 and the limits of everybody, in micro-credits and milli-GPU; once they are in the book
@@ -74,9 +83,7 @@ def seed(connection: sa.Connection, defaults: Defaults, now: datetime) -> None:
 
 
 def find(connection: sa.Connection, name: str) -> Account | None:
-    table = schema.account
-    statement = sa.select(table.c.id, table.c.name, table.c.kind, table.c.created_at).where(table.c.name == name)
-    row = connection.execute(statement).one_or_none()
+    row = connection.execute(_BY_NAME, {"account": name}).one_or_none()
     return None if row is None else Account(*row)
 
 
@@ -187,9 +194,8 @@ def _expire(connection: sa.Connection, account: Account, bucket: Bucket, now: da
 
 def _rows(connection: sa.Connection, account_id: int | None) -> list[sa.RowMapping]:
     """The rows that hold for an account, its own first; only everybody's where `account_id` is None."""
-    table = schema.limits
-    scopes = [EVERYBODY] if account_id is None else [EVERYBODY, str(account_id)]
-    rows = connection.execute(sa.select(table).where(table.c.scope.in_(scopes))).mappings().all()
+    own = EVERYBODY if account_id is None else str(account_id)
+    rows = connection.execute(_LIMITS, {"own": own}).mappings().all()
     return sorted(rows, key=lambda row: row["scope"] == EVERYBODY)
 
 
@@ -265,7 +271,5 @@ def write_limits(connection: sa.Connection, account_id: int | None, columns: Map
 
 def current_price(connection: sa.Connection) -> Price:
     """The newest price plan."""
-    table = schema.price_plan
-    newest = sa.select(table.c.id, table.c.gpu_hour, table.c.cpu_hour).order_by(table.c.id.desc()).limit(1)
-    row = connection.execute(newest).one()
+    row = connection.execute(_NEWEST_PLAN).one()
     return Price(row.id, MicroCredits(row.gpu_hour), MicroCredits(row.cpu_hour))

@@ -20,9 +20,9 @@ from quota.ledger import Bucket
 from quota.metering import month_name
 from quota.ports import Clock
 from quota.postings import open_buckets, totals
-from quota.records import add_event, claim, read_lease
+from quota.records import add_event, claim, lock_account, read_lease
 from quota.statement import StatementLine, read_statement
-from quota.store import Store, bump
+from quota.store import Store
 from quota.units import MicroCredits
 
 __all__ = ["EVERYBODY", "INHERIT", "Account", "AccountView", "Bank", "Defaults", "Limits", "StatementLine"]
@@ -87,10 +87,8 @@ class Bank:
     def accounts(self) -> list[AccountView]:
         """All accounts by name."""
         self.seed()
-        table = schema.account
-        statement = sa.select(table.c.id, table.c.name, table.c.kind, table.c.created_at).order_by(table.c.name)
         with self.store.read() as connection:
-            found = [Account(*row) for row in connection.execute(statement)]
+            found = [Account(*row) for row in connection.execute(accounts.ACCOUNTS.order_by(schema.account.c.name))]
             now = self.clock.now()
             stale = [each for each in found if self._is_stale(connection, each, now)]
         for each in stale:
@@ -110,7 +108,7 @@ class Bank:
                 return
         with self.store.write() as connection:
             found = accounts.get(connection, name)
-            bump(connection, schema.account, schema.account.c.id, [found.id])
+            lock_account(connection, found.id)
             accounts.freshen(connection, found, self.clock.now(), self.zone)
 
     def _view(self, connection: sa.Connection, account: Account) -> AccountView:
@@ -154,7 +152,7 @@ class Bank:
         with self.store.write() as connection:
             now = self.clock.now()
             found = accounts.get(connection, name)
-            bump(connection, schema.account, schema.account.c.id, [found.id])
+            lock_account(connection, found.id)
             accounts.freshen(connection, found, now, self.zone)
             more = {"by": by, "note": note, "expires_at": expires_at}
             bucket_id, fresh = accounts.add_bucket(connection, found.id, bucket_key, amount, now, **more)

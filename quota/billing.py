@@ -20,8 +20,7 @@ from quota.ledger import Draw, Kind
 from quota.metering import month_name, usage
 from quota.postings import balance_of, legs_of, post, totals
 from quota.pricing import carries, charge_due, hold_for
-from quota.records import Row, add_event, change, claim, lease_row, read_lease, read_segments
-from quota.store import bump
+from quota.records import Row, add_event, change, claim, lease_row, lock_account, read_lease, read_segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,7 @@ class Bill:
 
     def account(self) -> Account:
         """The paying account, locked for this transaction."""
-        bump(self.connection, schema.account, schema.account.c.id, [self.lease.account_id])
+        lock_account(self.connection, self.lease.account_id)
         return accounts.get(self.connection, self.lease.account)
 
 

@@ -17,11 +17,13 @@ from quota.store import upsert
 _POSTING, _BALANCE, _BUCKET, _LEASE = schema.posting, schema.balance, schema.grant_bucket, schema.lease
 
 _LEGS = sa.select(_POSTING.c.sub, _POSTING.c.amount).where(_POSTING.c.key == sa.bindparam("k")).order_by(_POSTING.c.leg)
+_ADD_LEGS, _ADD_BALANCE = sa.insert(_POSTING), sa.insert(_BALANCE)
 _ADD = (
     sa.update(_BALANCE)
     .where(_BALANCE.c.sub == sa.bindparam("s"))
     .values(amount=_BALANCE.c.amount + sa.bindparam("add", type_=sa.BigInteger))
 )
+_AMOUNT = sa.select(_BALANCE.c.amount).where(_BALANCE.c.sub == sa.bindparam("s"))
 _OPEN_BUCKETS = (
     sa.select(_BUCKET, sa.func.coalesce(_BALANCE.c.amount, 0).label("balance"))
     .outerjoin(_BALANCE, _BALANCE.c.sub == sa.literal("grant:", sa.String) + sa.cast(_BUCKET.c.id, sa.String))
@@ -42,7 +44,7 @@ def post(connection: sa.Connection, now: datetime, month: str, txn: Transaction)
         raise Conflict(f"{txn.key} was posted before with other legs")
     common = {"key": txn.key, "kind": txn.kind.value, "account_id": txn.account_id, "lease_id": txn.lease_id, "at": now}
     rows = [{**common, "leg": n, "sub": leg.sub, "amount": leg.amount} for n, leg in enumerate(txn.legs)]
-    connection.execute(sa.insert(_POSTING), rows)
+    connection.execute(_ADD_LEGS, rows)
     _add_to_balances(connection, txn)
     charged = sum(leg.amount for leg in txn.legs if leg.sub == ledger.REVENUE)
     if charged:
@@ -58,11 +60,11 @@ def _add_to_balances(connection: sa.Connection, txn: Transaction) -> None:
     for sub, amount in sorted(changes.items()):
         # Not an upsert: the CHECKs would test the change as if it were the balance.
         if amount and connection.execute(_ADD, {"s": sub, "add": amount}).rowcount == 0:
-            connection.execute(sa.insert(_BALANCE).values(sub=sub, amount=amount))
+            connection.execute(_ADD_BALANCE, {"sub": sub, "amount": amount})
 
 
 def balance_of(connection: sa.Connection, sub: str) -> int:
-    return connection.scalar(sa.select(_BALANCE.c.amount).where(_BALANCE.c.sub == sub)) or 0
+    return connection.scalar(_AMOUNT, {"s": sub}) or 0
 
 
 def bucket_value(row: sa.RowMapping) -> Bucket:

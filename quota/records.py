@@ -57,12 +57,42 @@ _USED = (
     .group_by(schema.slot.c.device)
     .subquery()
 )
+_DEVICE = schema.device
+#: In the order of `Device`. What was ordered (by a person or a rule) goes before what the agent sees.
 _DEVICES = (
-    sa.select(schema.device, sa.func.coalesce(_USED.c.used, 0).label("used"))
-    .outerjoin(_USED, _USED.c.device == schema.device.c.uuid)
-    .where(~schema.device.c.withdrawn | _USED.c.used.is_not(None))
-    .order_by(schema.device.c.host, schema.device.c.position, schema.device.c.uuid)
+    sa.select(
+        _DEVICE.c.host,
+        _DEVICE.c.uuid,
+        _DEVICE.c.position,
+        _DEVICE.c.name,
+        _DEVICE.c.memory_mib,
+        _DEVICE.c.mode,
+        _DEVICE.c.simulated,
+        sa.func.coalesce(_DEVICE.c.ordered_state, _DEVICE.c.state),
+        sa.case((_DEVICE.c.ordered_state.is_(None), _DEVICE.c.why), else_=_DEVICE.c.ordered_why),
+        sa.type_coerce(_DEVICE.c.seen_at, sa.BigInteger),
+        sa.func.coalesce(_USED.c.used, 0),
+    )
+    .outerjoin(_USED, _USED.c.device == _DEVICE.c.uuid)
+    .where(~_DEVICE.c.withdrawn | _USED.c.used.is_not(None))
+    .order_by(_DEVICE.c.host, _DEVICE.c.position, _DEVICE.c.uuid)
 )
+_DEVICE_STATES = {state.value: state for state in DeviceState}
+
+# On PostgreSQL these take the rows' locks, always in the same order: what is read afterwards stays true until the
+# commit. On SQLite the whole database is already ours (`FOR UPDATE` is left out), and they only count.
+_BUMP_HOSTS = (
+    sa.update(schema.host)
+    .where(schema.host.c.name.in_(sa.select(schema.host.c.name).order_by(schema.host.c.name).with_for_update()))
+    .values(version=schema.host.c.version + 1)
+)
+_BUMP_ACCOUNT = (
+    sa.update(schema.account)
+    .where(schema.account.c.id == sa.bindparam("account"))
+    .values(version=schema.account.c.version + 1)
+)
+_ADD_EVENT = sa.insert(schema.event)
+_ADD_SLOTS = sa.insert(schema.slot)
 
 
 def price_of(row: Row) -> Price:
@@ -107,24 +137,6 @@ def lease_of(row: Row, slots: Sequence[Slot]) -> Lease:
     )
 
 
-def device_of(row: Row) -> Device:
-    """What was ordered (by a person or a rule) goes before what the agent sees."""
-    ordered = row["ordered_state"]
-    return Device(
-        host=row["host"],
-        uuid=row["uuid"],
-        position=row["position"],
-        name=row["name"],
-        memory_mib=row["memory_mib"],
-        mode=row["mode"],
-        simulated=bool(row["simulated"]),
-        state=DeviceState(ordered or row["state"]),
-        why=row["ordered_why"] if ordered else row["why"],
-        seen_at=row["seen_at"],
-        used=int(row["used"]),
-    )
-
-
 def segment_of(row: Row) -> Segment:
     return Segment(row["number"], MilliGpu(row["weight"]), price_of(row), row["started_at"], row["ended_at"])
 
@@ -155,7 +167,14 @@ def read_segments(connection: sa.Connection, ids: Sequence[str]) -> dict[str, li
 def read_devices(connection: sa.Connection) -> list[Device]:
     """All devices, with what live leases hold of each at this moment. One that its host has withdrawn is there, as
     lost, for as long as somebody holds it."""
-    return [device_of(row) for row in connection.execute(_DEVICES).mappings()]
+    moments: dict[int | None, datetime | None] = {None: None}  # a host's devices are mostly seen at one moment
+    devices = []
+    for row in connection.execute(_DEVICES):
+        seen = row[9]
+        if seen not in moments:
+            moments[seen] = schema.from_micros(seen)
+        devices.append(Device(*row[:7], _DEVICE_STATES[row[7]], row[8], moments[seen], int(row[10])))
+    return devices
 
 
 def read_leases(
@@ -179,6 +198,16 @@ def lease_row(connection: sa.Connection, lease_id: str) -> Row:
 def read_lease(connection: sa.Connection, lease_id: str) -> Lease:
     """One lease as a value. Raises `NotFound`."""
     return lease_of(lease_row(connection, lease_id), read_slots(connection, [lease_id])[lease_id])
+
+
+def lock_hosts(connection: sa.Connection) -> None:
+    """Bump the hosts before deciding on their room. Hosts are locked before leases, leases before accounts."""
+    connection.execute(_BUMP_HOSTS)
+
+
+def lock_account(connection: sa.Connection, account_id: int) -> None:
+    """Bump the account before deciding on its money."""
+    connection.execute(_BUMP_ACCOUNT, {"account": account_id})
 
 
 def claim(connection: sa.Connection, lease: Lease, *where: sa.ColumnElement[bool]) -> Lease:
@@ -213,7 +242,7 @@ def add_event(
 ) -> None:
     """Append to the history. Nothing is ever taken from it but by age."""
     values = {"at": now, "kind": kind, "lease_id": lease_id, "account_id": account_id, "by": by}
-    connection.execute(sa.insert(schema.event).values(**values, detail=dict(detail or {})))
+    connection.execute(_ADD_EVENT, {**values, "detail": dict(detail or {})})
 
 
 def insert_slots(connection: sa.Connection, lease_id: str, slots: Iterable[Slot]) -> None:
@@ -222,4 +251,4 @@ def insert_slots(connection: sa.Connection, lease_id: str, slots: Iterable[Slot]
         for number, slot in enumerate(slots)
     ]
     if rows:
-        connection.execute(sa.insert(schema.slot), rows)
+        connection.execute(_ADD_SLOTS, rows)

@@ -20,12 +20,11 @@ from quota.metering import month_name
 from quota.ports import Place
 from quota.postings import totals
 from quota.pricing import hold_for
-from quota.records import LIVE, add_event, insert_slots, lease_of, read_devices
-from quota.store import bump
+from quota.records import LIVE, add_event, insert_slots, lease_of, lock_account, lock_hosts, read_devices
 from quota.units import WHOLE_GPU, MilliGpu
 
 _LEASE = schema.lease
-_HOSTS = sa.select(schema.host.c.name)
+_ADD_LEASE = sa.insert(_LEASE)
 _EARLIER = sa.select(_LEASE.c.id, _LEASE.c.state, _LEASE.c.target).where(
     LIVE,
     _LEASE.c.holder_kind == sa.bindparam("kind"),
@@ -58,8 +57,8 @@ class Reservation:
 
     def _stand_in_line(self, account: Account) -> None:
         """Bump what is decided upon, hosts before accounts, before anything of it is read."""
-        bump(self.connection, schema.host, schema.host.c.name, self.connection.scalars(_HOSTS).all())
-        bump(self.connection, schema.account, schema.account.c.id, [account.id])
+        lock_hosts(self.connection)
+        lock_account(self.connection, account.id)
 
     def _entitle(self, account: Account, price: Price) -> list[Draw]:
         request = self.request
@@ -90,7 +89,7 @@ class Reservation:
         given = {slot.device for slot in slots}
         simulated = any(device.simulated for device in devices if device.uuid in given)
         values = self._values(account, price, simulated) | {"held": held}
-        self.connection.execute(sa.insert(_LEASE).values(**values))
+        self.connection.execute(_ADD_LEASE, values)
         insert_slots(self.connection, values["id"], slots)
         joined = {"account": account.name, "gpu_hour": price.gpu_hour, "cpu_hour": price.cpu_hour}
         lease = lease_of({**_FRESH, **values, **joined}, slots)
@@ -165,8 +164,8 @@ def check_slots(request: LeaseRequest, devices: Sequence[Device], slots: Sequenc
         return
     if len(slots) != request.count or any(slot.share != request.share for slot in slots):
         raise BerthError(f"placement gave {slots} for {request.count} x {request.share}")
-    free = {device.uuid: device.free for device in devices}
     placed = [slot.device for slot in slots if slot.device is not None]
+    free = {device.uuid: device.free for device in devices if device.uuid in placed}
     if len(set(placed)) != len(placed):
         raise BerthError(f"placement gave one device twice: {slots}")
     for uuid in placed:

@@ -32,6 +32,11 @@ metadata = sa.MetaData(
 )
 
 
+def from_micros(value: int) -> datetime:
+    """The moment of so many microseconds since the epoch, in UTC."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
 class UtcMicros(TypeDecorator[datetime]):
     """An aware datetime as integer microseconds since the epoch, UTC. Raises `ValueError` for a naive one."""
 
@@ -46,7 +51,7 @@ class UtcMicros(TypeDecorator[datetime]):
         return (value - _EPOCH) // _MICROSECOND
 
     def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:
-        return None if value is None else _EPOCH + timedelta(microseconds=value)
+        return None if value is None else from_micros(value)
 
 
 def _words(words: Iterable[str]) -> str:

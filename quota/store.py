@@ -2,7 +2,8 @@
 
 SQLite: every write transaction is `BEGIN IMMEDIATE`, so that writers of all processes stand in one line; WAL, so
 that readers never wait; synchronous=FULL, so that what was committed survives a power cut. PostgreSQL: a plain
-transaction; writers serialise by bumping the rows they are about to decide on (`Store.bump`), in order of their keys.
+transaction; writers serialise by bumping the rows they are about to decide on, in order of their keys
+(`quota.records`).
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -115,16 +116,6 @@ class Store:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def bump(connection: sa.Connection, table: sa.Table, column: sa.ColumnElement[Any], keys: Iterable[Any]) -> None:
-    """Raise `version` of the rows whose `column` is one of `keys`, in order of the keys.
-
-    On PostgreSQL this takes the rows' locks, always in the same order: what is read afterwards stays true until the
-    commit. On SQLite the whole database is already ours and this only counts.
-    """
-    for key in sorted(keys):
-        connection.execute(sa.update(table).where(column == key).values(version=table.c.version + 1))
 
 
 def _insert(connection: sa.Connection, table: sa.Table) -> sqlite.Insert | postgresql.Insert:

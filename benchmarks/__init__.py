@@ -1,0 +1,1 @@
+"""Measurements: `python -m benchmarks.NAME --json` prints one JSON object."""
