@@ -9,7 +9,6 @@ from typing import Any
 from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound
-from quota.web.base import OAuthCallback
 from quota.web.hub import HubClient
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
@@ -47,8 +46,14 @@ def log_request(handler: RequestHandler) -> None:
     )
 
 
+def keep_secrets(record: logging.LogRecord) -> bool:
+    """Drop the lines in which the Hub's library writes session ids and hashes of tokens."""
+    return not str(record.msg).startswith("Setting new xsrf cookie")
+
+
 def make_app(parts: ServiceParts, threads: Executor | None = None) -> Application:
     """The tornado application. It makes its own threads for the book unless some are given."""
+    logging.getLogger("tornado.application").addFilter(keep_secrets)
     prefix = "/" + parts.prefix.strip("/") + "/"
     common: dict[str, Any] = {"parts": parts, "threads": threads or ThreadPoolExecutor(BOOK_THREADS, "book")}
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
@@ -56,7 +61,6 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes += [(prefix + path, handler, common) for path, handler in PAGE_ROUTES]
     routes += [
         (prefix + "health", Health),
-        (prefix + "oauth_callback", OAuthCallback, {"parts": parts}),
         (prefix + "static/(.*)", StaticFileHandler, {"path": str(STATIC)}),
         (prefix.rstrip("/"), RedirectHandler, {"url": prefix, "permanent": False}),
     ]

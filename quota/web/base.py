@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
-from jupyterhub.services.auth import HubOAuth, HubOAuthCallbackHandler, HubOAuthenticated, UserNotAllowed
+from jupyterhub.services.auth import HubOAuth, HubOAuthenticated, UserNotAllowed
 from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
@@ -49,6 +49,10 @@ class Handler(HubOAuthenticated, RequestHandler):
     # ---- bodies ----
 
     def prepare(self) -> None:
+        if self.request.headers.get("Sec-Fetch-Mode") == "websocket":
+            # The Hub's library takes such a request for a web socket: no XSRF token, and a token in the address.
+            self.answer_problem(Problem(400, Why.REQUEST_INVALID, "There are no web sockets here."))
+            return
         length = self.request.headers.get("Content-Length", "0")
         size = int(length) if length.isascii() and length.isdigit() else 0
         self.overflow = size > LARGEST_BODY
@@ -85,6 +89,9 @@ class Handler(HubOAuthenticated, RequestHandler):
         return await loop.run_in_executor(self.threads, functools.partial(call, *args, **kwargs))
 
     # ---- who asks ----
+
+    def get_current_user(self) -> None:
+        """Nobody until `identify` was awaited: the mix-in's own way would ask the Hub here, and block the loop."""
 
     async def identify(self) -> Viewer | None:
         """The user whom a token or cookie belongs to, None where neither is good. Raises `Problem`.
@@ -220,13 +227,3 @@ class JsonHandler(Handler):
         self.set_header("Content-Type", "application/problem+json")
         body = {"type": "about:blank", "title": problem.title, "status": problem.status, "reason": problem.reason}
         self.finish(json.dumps(body | {"detail": problem.detail}, ensure_ascii=False))
-
-
-class OAuthCallback(HubOAuthCallbackHandler):
-    """Where the Hub sends a browser back to after its log-in."""
-
-    def initialize(self, parts: ServiceParts) -> None:
-        self.hub_auth = parts.hub_auth or HubOAuth.instance()
-
-    def _request_summary(self) -> str:
-        return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"

@@ -11,6 +11,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HT
 from quota.web.parts import HubUnavailable, HubUser
 
 TIMEOUT_SECONDS = 10.0
+#: The Hub answers when the server is gone, or after ten seconds; somebody waits for the page, and it goes on anyway.
+STOP_SECONDS = 5.0
 #: The Hub cuts longer answers itself; we follow its pages.
 PAGE_SIZE = 200
 LONGEST_LIST = 20_000
@@ -42,15 +44,17 @@ class HubClient:
         """Ask for a server's end. Already gone (404) or going (400, pending) is fine: the book has the intent."""
         name = quote(user, safe="")
         path = f"/users/{name}/servers/{quote(server, safe='')}" if server else f"/users/{name}/server"
-        await self._ask("DELETE", path, fine=(400, 404))
+        await self._ask("DELETE", path, fine=(400, 404), seconds=STOP_SECONDS)
 
-    async def _ask(self, method: str, path: str, fine: tuple[int, ...] = ()) -> HTTPResponse:
+    async def _ask(
+        self, method: str, path: str, fine: tuple[int, ...] = (), seconds: float = TIMEOUT_SECONDS
+    ) -> HTTPResponse:
         request = HTTPRequest(
             self._url + path,
             method=method,
             headers={"Authorization": f"token {self._token}", "Accept": "application/jupyterhub-pagination+json"},
             connect_timeout=TIMEOUT_SECONDS,
-            request_timeout=TIMEOUT_SECONDS,
+            request_timeout=seconds,
             follow_redirects=False,
         )
         try:

@@ -8,6 +8,7 @@ import secrets
 from typing import Any
 from urllib.parse import urlencode
 
+from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota.units import show_credits
@@ -246,11 +247,28 @@ class SetPrices(AdminForm):
         return "The prices are set. Servers that run keep theirs."
 
 
+class OAuthCallback(PageHandler, HubOAuthCallbackHandler):
+    """Where the Hub sends a browser back to after its log-in; the Hub's library does the work."""
+
+    async def prepare(self) -> None:  # type: ignore[override]  # tornado takes either
+        super().prepare()
+        if not self._finished:
+            # Awaited here, so that `current_user` need not ask the Hub and block the loop.
+            self.current_user = await self.hub_auth.get_user(self, sync=False)
+
+    def write_error(self, status_code: int, **kwargs: Any) -> None:
+        words = "The log-in could not be finished. It may have taken too long, or its page was old. Start again."
+        self.answer_problem(Problem(502 if status_code >= 500 else status_code, Why.LOG_IN, words))
+
+
 class PageNotFound(PageHandler):
     """Every address that is none."""
 
     @endpoint(public=True)
     async def get(self, *_: str) -> None:
+        viewer = await self.identify()
+        if viewer is not None:
+            self.viewer = viewer
         raise Problem(404, Why.NOT_FOUND, "There is no page at this address.")
 
     head = post = put = delete = patch = options = get
@@ -270,4 +288,5 @@ PAGE_ROUTES: list[tuple[str, type[PageHandler]]] = [
     ("admin/grant", Grant),
     ("admin/limits", SetLimits),
     ("admin/prices", SetPrices),
+    ("oauth_callback", OAuthCallback),
 ]

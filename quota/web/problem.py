@@ -14,6 +14,7 @@ class Why(StrEnum):
 
     NOT_SIGNED_IN = "not-signed-in"
     XSRF = "xsrf"
+    LOG_IN = "log-in-failed"
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not-found"
     NO_LEASE = "no-lease"
