@@ -109,7 +109,7 @@ def admin(parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, cho
     known = None if users is None else {user.name for user in users}
     price = parts.bank.price()
     return AdminView(
-        alarms=(*alarms(beats, seen.now), *unseen(live, seen.now), *troubled(seen.devices.values())),
+        alarms=(*alarms(beats), *unseen(live, seen.now), *troubled(seen.devices.values())),
         pulses=tuple(pulse for pulse, _ in beats),
         running=rows_of(sorted(live, key=lambda lease: (lease.requested_at, lease.id)), seen),
         accounts=tuple(
@@ -172,7 +172,7 @@ _SILENT = {
 }
 
 
-def alarms(beats: Iterable[tuple[Pulse, timedelta | None]], now: datetime) -> list[str]:
+def alarms(beats: Iterable[tuple[Pulse, timedelta | None]]) -> list[str]:
     """What an administrator must know about processes that are silent."""
     found = []
     for pulse, age in beats:
