@@ -12,6 +12,7 @@ longer than a moment is taken to have been used up to the sighting.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -147,7 +148,7 @@ class KernelWatch:
         self._narrowed = False
         self._iopub = _stream(manager.connect_iopub())
         self._iopub.on_recv(self._on_iopub)
-        self._monitor = ZMQStream(self._iopub.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED))
+        self._monitor = _monitor_of(self._iopub.socket, zmq.EVENT_DISCONNECTED)
         self._monitor.on_recv(self._on_monitor)
         self.probe()
 
@@ -240,6 +241,16 @@ class KernelWatch:
 def _stream(socket: Any) -> ZMQStream:
     """Servers' kernel managers hand out streams, plain ones sockets."""
     return socket if isinstance(socket, ZMQStream) else ZMQStream(socket)
+
+
+def _monitor_of(socket: zmq.Socket[bytes], events: int) -> ZMQStream:
+    """A stream of a socket's connection events (`get_monitor_socket` would make an asyncio socket of some contexts)."""
+    address = f"inproc://berth-monitor-{secrets.token_hex(8)}"
+    socket.monitor(address, events)
+    pair: zmq.Socket[bytes] = socket.context.socket(zmq.PAIR, socket_class=zmq.Socket)
+    pair.linger = 0
+    pair.connect(address)
+    return ZMQStream(pair)
 
 
 class Watch:
