@@ -20,7 +20,7 @@ import psutil
 from tests.harness.person import Person
 from tests.harness.waiting import until
 
-UP_SECONDS = 60
+UP_SECONDS = 90
 DOWN_SECONDS = 60
 FOREIGN = ("BERTH_", "JUPYTERHUB_", "JUPYTER_", "JPY_", "CUDA_", "NVIDIA_")
 
@@ -215,7 +215,7 @@ class Stack:
                 process.kill()
         self.end_hard()
 
-    def wait_for_new(self, name: str, old_pid: int, seconds: float = 30) -> int:
+    def wait_for_new(self, name: str, old_pid: int, seconds: float = 90) -> int:
         """Wait until a killed process is back under another pid and the site answers."""
 
         def back() -> int | None:
@@ -274,8 +274,9 @@ class Stack:
 
     def tidy(self) -> None:
         """Stop every server that a failed test left, so that the next one starts from nothing."""
-        if self.process is None or self.process.poll() is not None or not self.answers():
+        if self.process is None or self.process.poll() is not None:
             return
+        until(self.answers, UP_SECONDS, "the site answers again")
         for lease in self.admin.leases():
             if lease["state"] != "SETTLED":
                 user, server = lease["holder"]["user"], lease["holder"]["server"]
