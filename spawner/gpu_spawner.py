@@ -184,6 +184,7 @@ class GpuSpawner(Spawner):
             return await asyncio.shield(begun)
         except asyncio.CancelledError:
             start.abort(GiveUp(StopReason.USER, "the start was cancelled", self.user.name))
+            self.server = None  # else the Hub calls it ready until it stops it, a second later
             await asyncio.wait([begun], timeout=CANCEL_SECONDS)
             raise
 
