@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from jupyterhub.services.auth import HubAuth
 from tornado.web import HTTPError
 
 from quota.bank import AccountView
-from quota.leases import Lease, State
+from quota.leases import Lease
 from quota.web import actions, fields, kit, shape
 from quota.web.base import JsonHandler, endpoint, too_large
 from quota.web.figures import figures
@@ -145,10 +146,15 @@ class Leases(ApiHandler):
             if user not in (None, self.viewer.name):
                 raise Problem(403, Why.FORBIDDEN, "These leases are somebody else's.")
             user = self.viewer.name
-        limit, before = self.number("limit", 100, 1, LARGEST_PAGE), self.moment("before")
+        limit, before = self.number("limit", 100, 1, LARGEST_PAGE), self.before()
         leases = await self.in_thread(self.parts.book.leases, user=user, limit=limit, before=before)
         seen = await self.in_thread(snapshot, self.parts, leases)
         self.send({"items": [self.shape_of(lease, seen) for lease in leases]})
+
+    def before(self) -> datetime | str | None:
+        """Where a page ends: the id of a lease (exact), or a moment. Raises `Problem`."""
+        text = self.get_query_argument("before", "")
+        return text if re.fullmatch(r"l[0-9a-f]{16}", text) else self.moment("before")
 
 
 class OneLease(ApiHandler):
@@ -176,10 +182,7 @@ class RefundLease(ApiHandler):
     async def post(self, lease_id: str) -> None:
         content = self.body("amount_micro_credits", "credits", "note")
         amount, note = fields.amount(content, optional=True), fields.text(content, "note", 500)
-        lease = await actions.lease_for(self, lease_id)
-        if lease.state is not State.SETTLED:
-            raise Problem(409, Why.NOT_SETTLED, "Only a settled lease can be refunded. Stop it first.")
-        done = await self.in_thread(self.parts.bank.refund, lease_id, amount, by=self.viewer.name, note=note)
+        done = await actions.refund_lease(self, lease_id, amount, note)
         self.send({"lease_id": lease_id, "refunded_micro_credits": done})
 
 

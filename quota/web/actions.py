@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 
-from quota.errors import NotFound
-from quota.leases import HolderKind, Lease, StopReason
+from quota.errors import Conflict, NotFound
+from quota.leases import HolderKind, Lease, State, StopReason
 from quota.web import fields
 from quota.web.base import Handler
 from quota.web.parts import HubUnavailable
@@ -38,6 +38,17 @@ async def stop_lease(handler: Handler, lease_id: str) -> Lease:
         except HubUnavailable as error:
             log.warning("The Hub did not stop the server of lease %s: %s", lease_id, error)
     return lease
+
+
+async def refund_lease(handler: Handler, lease_id: str, amount: int | None, note: str) -> int:
+    """Refund a settled lease, wholly where `amount` is None; micro-credits that went back. Raises `Problem`."""
+    lease = await lease_for(handler, lease_id)
+    if lease.state is not State.SETTLED:
+        raise Problem(409, Why.NOT_SETTLED, "Only a settled lease can be refunded. Stop it first.")
+    try:
+        return await handler.in_thread(handler.parts.bank.refund, lease_id, amount, by=handler.viewer.name, note=note)
+    except Conflict:
+        raise Problem(409, Why.CONFLICT, "It was refunded before, with another amount. Nothing was changed.") from None
 
 
 async def known_account(handler: Handler, name: str) -> str:

@@ -6,6 +6,7 @@ import logging
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
+from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound
@@ -20,6 +21,8 @@ log = logging.getLogger("berth.web.access")
 
 #: Threads for calls of the book; more would only wait for each other at its lock.
 BOOK_THREADS = 8
+#: How long the Hub's word about a token is kept: so long does a revoked one still count, and a former administrator.
+IDENTITY_SECONDS = 30
 
 
 class Health(RequestHandler):
@@ -54,6 +57,8 @@ def keep_secrets(record: logging.LogRecord) -> bool:
 def make_app(parts: ServiceParts, threads: Executor | None = None) -> Application:
     """The tornado application. It makes its own threads for the book unless some are given."""
     logging.getLogger("tornado.application").addFilter(keep_secrets)
+    if parts.hub_auth is None:
+        HubOAuth.instance(cache_max_age=IDENTITY_SECONDS)
     prefix = "/" + parts.prefix.strip("/") + "/"
     common: dict[str, Any] = {"parts": parts, "threads": threads or ThreadPoolExecutor(BOOK_THREADS, "book")}
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]

@@ -175,11 +175,9 @@ class Refund(PageHandler):
     @endpoint(admin=True)
     async def post(self, lease_id: str) -> None:
         asked = self.field("credits", 30)
-        lease = await actions.lease_for(self, lease_id)
         amount = fields.amount({"credits": asked}) if asked else None
-        note = self.field("note", 200)
-        done = await self.in_thread(self.parts.bank.refund, lease.id, amount, by=self.viewer.name, note=note)
-        self.done(f"Refunded {show_credits(done, 6)} credits to {lease.account}.", f"lease/{lease.id}")
+        done = await actions.refund_lease(self, lease_id, amount, self.field("note", 200))
+        self.done(f"Refunded {show_credits(done, 6)} credits.", f"lease/{lease_id}")
 
 
 class Admin(PageHandler):
