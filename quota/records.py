@@ -59,7 +59,7 @@ _USED = (
 )
 _DEVICE = schema.device
 #: In the order of `Device`. What was ordered (by a person or a rule) goes before what the agent sees.
-_DEVICES = (
+_DEVICES: sa.Select[Any] = (
     sa.select(
         _DEVICE.c.host,
         _DEVICE.c.uuid,
@@ -169,11 +169,11 @@ def read_devices(connection: sa.Connection) -> list[Device]:
     lost, for as long as somebody holds it."""
     moments: dict[int | None, datetime | None] = {None: None}  # a host's devices are mostly seen at one moment
     devices = []
-    for row in connection.execute(_DEVICES):
-        seen = row[9]
+    for host, uuid, position, name, memory, mode, simulated, state, why, seen, used in connection.execute(_DEVICES):
         if seen not in moments:
             moments[seen] = schema.from_micros(seen)
-        devices.append(Device(*row[:7], _DEVICE_STATES[row[7]], row[8], moments[seen], int(row[10])))
+        known = (host, uuid, position, name, memory, mode, simulated, _DEVICE_STATES[state], why)
+        devices.append(Device(*known, moments[seen], int(used)))
     return devices
 
 
