@@ -32,6 +32,10 @@ async def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **env: str) -> st
         notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     )
     await client.async_execute()
+    complaints = [
+        output for cell in notebook.cells for output in cell.get("outputs", []) if output.get("name") == "stderr"
+    ]
+    assert not complaints, complaints  # a warning in red is no welcome
     return words(notebook)
 
 
