@@ -149,11 +149,13 @@ def freshen(connection: sa.Connection, account: Account, now: datetime, zone: st
     return open_buckets(connection, account.id) if stale or granted else buckets
 
 
-def needs_freshening(buckets: Iterable[Bucket], account: Account, now: datetime, zone: str) -> bool:
-    """Whether `freshen` may have something to write, from the open buckets."""
-    known = list(buckets)
-    missing = account.kind == "user" and not _has_month(known, account, now, zone)
-    return missing or any(bucket.expired(now) for bucket in known)
+def needs_freshening(connection: sa.Connection, account: Account, now: datetime, zone: str) -> bool:
+    """Whether `freshen` has something to write."""
+    buckets = open_buckets(connection, account.id)
+    if any(bucket.expired(now) for bucket in buckets):
+        return True
+    missing = account.kind == "user" and not _has_month(buckets, account, now, zone)
+    return missing and monthly_grant(connection, account.id) > 0
 
 
 def _month_key(account: Account, now: datetime, zone: str) -> str:

@@ -72,9 +72,14 @@ class Bank:
         Raises `Conflict` when the name belongs to another kind ("user", "group").
         """
         self.seed()
+        with self.store.read() as connection:
+            known = accounts.find(connection, name)
+            if known and known.kind == kind and not self._is_stale(connection, known):
+                return known  # nothing to write, so nobody is made to wait
         with self.store.write() as connection:
             now = self.clock.now()
             found = accounts.ensure(connection, name, kind, now)
+            lock_account(connection, found.id)
             accounts.freshen(connection, found, now, self.zone)
             return found
 
@@ -89,22 +94,21 @@ class Bank:
         self.seed()
         with self.store.read() as connection:
             found = [Account(*row) for row in connection.execute(accounts.ACCOUNTS.order_by(schema.account.c.name))]
-            now = self.clock.now()
-            stale = [each for each in found if self._is_stale(connection, each, now)]
+            stale = [each for each in found if self._is_stale(connection, each)]
         for each in stale:
             self._freshen(each.name)
         with self.store.read() as connection:
             return [self._view(connection, each) for each in found]
 
-    def _is_stale(self, connection: sa.Connection, account: Account, now: datetime) -> bool:
-        buckets = open_buckets(connection, account.id)
-        return accounts.needs_freshening(buckets, account, now, self.zone)
+    def _is_stale(self, connection: sa.Connection, account: Account) -> bool:
+        return accounts.needs_freshening(connection, account, self.clock.now(), self.zone)
 
     def _freshen(self, name: str) -> None:
         """Write what time brought (a new month, an expired grant), where it brought something."""
         self.seed()
         with self.store.read() as connection:
-            if not self._is_stale(connection, accounts.get(connection, name), self.clock.now()):
+            found = accounts.get(connection, name)
+            if not self._is_stale(connection, found):
                 return
         with self.store.write() as connection:
             found = accounts.get(connection, name)

@@ -104,7 +104,7 @@ class Book(BookReads):
             transitions.check(bill.lease, State.RUNNING, Target.RUN)
             ready = max(bill.lease.requested_at, min(ready_at, bill.now))
             weight = sum(slot.share for slot in bill.lease.slots)
-            values = {"lease_id": lease.id, "number": 1, "weight": weight, "plan_id": lease.price.plan_id}
+            values = {"lease_id": lease.id, "number": 1, "weight": weight, "plan_id": bill.lease.price.plan_id}
             bill.connection.execute(sa.insert(schema.segment).values(**values, started_at=ready))
             times = {"started_at": ready, "metered_until": ready, "last_seen": ready}
             return _write(bill, "lease-running", {"state": State.RUNNING, **times})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -21,6 +21,9 @@ from quota.records import LIVE, add_event, read_devices
 from quota.store import Store, insert_new, upsert
 
 __all__ = ["Event", "Heartbeat", "Rows", "Sample", "Verdict"]
+
+#: A boot whose heart stopped this long ago is taken off when a new one begins.
+FORGET_BOOTS = timedelta(days=7)
 
 #: Why a device that its host withdrew counts as lost while somebody holds it.
 WITHDRAWN = "its host no longer has it"
@@ -96,6 +99,7 @@ class Rows:
             if connection.execute(again).rowcount == 0:
                 values = {"boot": boot, "role": role, "host": host, "started_at": now, "beat_at": now, "note": note}
                 insert_new(connection, table, values)
+                connection.execute(sa.delete(table).where(table.c.beat_at < now - FORGET_BOOTS))
 
     def boots(self, role: str | None = None) -> list[Heartbeat]:
         """All boots that were not taken off, the latest beat first; whether one is alive says `beat_at`."""

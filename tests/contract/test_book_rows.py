@@ -36,6 +36,16 @@ def test_a_heart_beats(desk: Desk) -> None:
     assert desk.rows.boots("hub") == []
 
 
+def test_a_heart_that_stopped_long_ago_is_forgotten(desk: Desk) -> None:
+    desk.rows.beat("old", "hub", "h1")
+    desk.clock.advance(6 * 86400)
+    desk.rows.beat("new", "hub", "h1")
+    assert {beat.boot for beat in desk.rows.boots()} == {"old", "new"}
+    desk.clock.advance(2 * 86400)
+    desk.rows.beat("newest", "hub", "h1")
+    assert {beat.boot for beat in desk.rows.boots()} == {"new", "newest"}
+
+
 # ---- devices
 
 
