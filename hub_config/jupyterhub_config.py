@@ -14,6 +14,7 @@ from typing import Any
 from hub_config import auth, compose, proxy, roles
 from hub_config.compose import Parts
 from hub_config.ports import Ports
+from quota.errors import Refused
 from quota.web.home import home_view
 from spawner.gpu_spawner import LocalGpuSpawner
 
@@ -104,7 +105,10 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
 
 def configure_pages(c: Any, made: Parts) -> None:
     async def berth_home(user: Any) -> Any:
-        return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, made.clock.now())
+        try:
+            return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, made.clock.now())
+        except Refused:  # the book does not answer: the page says so and still starts and stops servers
+            return None
 
     c.JupyterHub.template_paths = [str(HERE / "templates")]
     # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.

@@ -9,7 +9,8 @@
 
 from __future__ import annotations
 
-from decimal import ROUND_DOWN, Decimal, InvalidOperation
+import re
+from decimal import ROUND_DOWN, Decimal
 from fractions import Fraction
 from typing import NewType
 
@@ -28,19 +29,21 @@ def round_credits(amount: Fraction) -> MicroCredits:
     return MicroCredits(round(amount))
 
 
+_CREDITS = re.compile(r"[+-]?(\d{1,12}(\.\d*)?|\.\d+)([eE][+-]?\d{1,2})?", re.ASCII)
+
+
 def parse_credits(text: str) -> MicroCredits:
     """Credits as a person writes them ("12.5") in micro-credits.
 
-    Raises `ValueError` for anything that is not a plain, finite decimal number with at most six places.
+    Raises `ValueError` for anything that is not a plain decimal number below 10^12 with at most six places.
     """
-    try:
-        number = Decimal(text.strip().replace("_", "?"))  # Decimal would read "1_0" as 10
-    except InvalidOperation:
-        raise ValueError(f"{text!r} is not a number of credits, such as 12.5") from None
-    if not number.is_finite() or abs(number) >= Decimal(10) ** 12:
-        raise ValueError(f"{text!r} is not a number of credits, such as 12.5")
-    micro = number * CREDIT
-    if micro != micro.to_integral_value():
+    plain = text.strip()
+    if len(plain) > 40 or not _CREDITS.fullmatch(plain):
+        raise ValueError(f"{text[:40]!r} is not a number of credits, such as 12.5")
+    micro = Fraction(plain) * CREDIT
+    if abs(micro) >= 10**12 * CREDIT:
+        raise ValueError(f"{text!r} is more credits than there can be")
+    if micro.denominator != 1:
         raise ValueError(f"{text!r} has more than six decimal places")
     return MicroCredits(int(micro))
 
