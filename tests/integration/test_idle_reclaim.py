@@ -1,15 +1,21 @@
-"""Who is idle and who is not, on a real hub with real kernels and short time-outs."""
+"""Who is idle and who is not, on a real hub with real kernels and short time-outs.
+
+Five people do different things at the same time on one simulated GPU; the tests look at what became of each.
+"""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
 
 import httpx
 import pytest
 
-from tests.harness import Kernel, Person, Stack, until, while_true
+from tests.harness import Kernel, Person, Stack, until
 
 pytestmark = pytest.mark.hub
 
@@ -25,6 +31,8 @@ without_gpu = "2 h"
 notice = "{NOTICE} s"
 check_every = "1 s"
 """
+PAGES = ("/hub/home", "/services/berth/", "/services/berth/board", "/services/berth/usage")
+WORK = "import time\nwhile True: sum(range(10**6)); time.sleep(0.05)"
 
 
 @pytest.fixture(scope="module")
@@ -33,92 +41,129 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield stack
 
 
-@pytest.fixture(autouse=True)
-def tidy(stack: Stack) -> Iterator[None]:
-    yield
-    stack.tidy()
+@contextmanager
+def again_and_again(person: Person, paths: tuple[str, ...]) -> Iterator[list[int]]:
+    """Somebody's pages or front ends that ask several times a second; the answers' codes."""
+    done, codes = threading.Event(), [0]
 
-
-class Poller(threading.Thread):
-    """A forgotten tab: asks the server for its status several times a second, as front ends do."""
-
-    def __init__(self, person: Person) -> None:
-        super().__init__(daemon=True)
-        self.person, self.done, self.asked = person, threading.Event(), 0
-
-    def run(self) -> None:
-        headers = {"Authorization": f"token {self.person.token}"}
-        with httpx.Client(base_url=self.person.url, headers=headers, timeout=5) as client:
-            while not self.done.wait(0.3):
-                for path in ("api/status", "api/kernels", "api/sessions", "api/terminals"):
+    def ask() -> None:
+        with httpx.Client(base_url=person.url, cookies=person.browser.cookies, timeout=10) as client:
+            headers = {} if paths is PAGES else {"Authorization": f"token {person.token}"}
+            while not done.wait(0.3):
+                for path in paths:
                     try:
-                        client.get(f"/user/{self.person.name}/{path}")
+                        codes.append(client.get(path, headers=headers).status_code)
                     except httpx.HTTPError:
                         continue
-                    self.asked += 1
 
-
-def stopped(person: Person, lease_id: str) -> bool:
-    return bool(person.lease(lease_id)["state"] == "SETTLED")
-
-
-def test_i01_i03_a_silent_busy_kernel_is_kept_and_an_idle_server_with_a_tab_and_a_poller_is_not(stack: Stack) -> None:
-    busy, idle = stack.researcher, stack.add("forgetful")
-    busy.start("gpu-1-4")
-    idle.start("gpu-1-4")
-    kept, reclaimed = busy.lease()["id"], idle.lease()["id"]
-    work = Kernel(busy)
-    work.send(f"import time; time.sleep({IDLE + NOTICE + 20})")
-    until(work.busy, 10)
-    work.leave()  # no browser anywhere
-    tab = Kernel(idle)
-    poller = Poller(idle)
-    poller.start()
+    thread = threading.Thread(target=ask, daemon=True)
+    thread.start()
     try:
-        with tab:  # the websocket of an open notebook
-            tab.run("1")
-            began = time.monotonic()
-            until(lambda: stopped(idle, reclaimed), IDLE + NOTICE + 25, "the idle server is reclaimed", every=0.5)
+        yield codes
     finally:
-        poller.done.set()
-        poller.join()
-    assert time.monotonic() - began >= IDLE, "not before the time-out"
-    assert poller.asked > 20
-    lease = idle.lease(reclaimed)
+        done.set()
+        thread.join()
+
+
+@dataclass
+class Scene:
+    """What was seen of each lease: by person's name, at the end and while it was warned."""
+
+    ended: dict[str, dict[str, Any]] = field(default_factory=dict)
+    warned: dict[str, dict[str, Any]] = field(default_factory=dict)
+    codes: dict[str, list[int]] = field(default_factory=dict)
+    pages: dict[str, str] = field(default_factory=dict)
+
+
+def begin(person: Person, profile: str, code: str = "") -> Kernel | None:
+    """Start a server, and in a kernel some code that nobody waits for and no browser shows."""
+    person.start(profile)
+    if not code:
+        return None
+    kernel = Kernel(person)
+    kernel.send(code)
+    until(kernel.busy, 15, f"{person.name}'s kernel is busy")
+    kernel.leave()
+    return kernel
+
+
+@pytest.fixture(scope="module")
+def scene(stack: Stack) -> Scene:
+    """Start everybody, wait until both idle servers are gone, look at all."""
+    people = {name: stack.add(name) for name in ("busy", "worker", "cpu-only", "forgetful", "reader")}
+    begin(people["busy"], "gpu-1-8", f"import time; time.sleep({IDLE + NOTICE + 120})")
+    begin(people["cpu-only"], "cpu")
+    begin(people["worker"], "gpu-1-8")
+    with Kernel(people["worker"]) as kernel:
+        kernel.run(f"import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', {WORK!r}])")
+    for name in ("forgetful", "reader"):
+        begin(people[name], "gpu-1-8")
+    seen = Scene()
+    with ExitStack() as going:
+        tab = going.enter_context(Kernel(people["forgetful"]))  # the websocket of an open notebook
+        tab.run("1")
+        asks = tuple(f"/user/forgetful/api/{what}" for what in ("status", "kernels", "sessions", "terminals"))
+        seen.codes["forgetful"] = going.enter_context(again_and_again(people["forgetful"], asks))
+        seen.codes["reader"] = going.enter_context(again_and_again(people["reader"], PAGES))
+        until(lambda: reclaimed(seen, people), IDLE + NOTICE + 40, "both idle servers are reclaimed", every=0.25)
+    seen.ended |= {name: people[name].lease() for name in ("busy", "worker", "cpu-only")}
+    seen.pages["forgetful"] = people["forgetful"].browser.get("/services/berth/").text
+    for name in ("forgetful", "reader"):
+        until(people[name].gone, 30, "the hub has let go of it too")
+    return seen
+
+
+def reclaimed(seen: Scene, people: dict[str, Person]) -> bool:
+    for name in ("forgetful", "reader"):
+        lease = people[name].lease()
+        if lease["idle"] and lease["idle"]["kind"] == "warn":
+            seen.warned.setdefault(name, lease["idle"])
+        if lease["state"] == "SETTLED":
+            seen.ended[name] = lease
+    return {"forgetful", "reader"} <= seen.ended.keys()
+
+
+def lasted(lease: dict[str, Any]) -> float:
+    start, end = (datetime.fromisoformat(lease[key]) for key in ("started_at", "ended_at"))
+    return (end - start).total_seconds()
+
+
+def test_i01_a_silent_busy_kernel_without_any_browser_is_kept(scene: Scene) -> None:
+    assert scene.ended["busy"]["state"] == "RUNNING"
+
+
+def test_i02_a_process_that_works_on_after_its_cell_is_use(scene: Scene) -> None:
+    assert scene.ended["worker"]["state"] == "RUNNING"
+
+
+def test_i13_without_a_gpu_the_longer_time_out_holds(scene: Scene) -> None:
+    assert scene.ended["cpu-only"]["state"] == "RUNNING"
+
+
+def test_i03_an_open_tab_and_a_poller_do_not_keep_an_idle_server(scene: Scene) -> None:
+    lease = scene.ended["forgetful"]
     assert lease["stop_reason"] == "idle"
-    assert busy.lease(kept)["state"] == "RUNNING", "the busy kernel is in use without any browser"
-    page = idle.browser.get("/services/berth/").text
-    assert "idle" in page.lower(), "the user's page says why"
-    until(idle.gone, 20, "the hub knows")
-    busy.stop()
+    assert lasted(lease) >= IDLE + NOTICE - 1, "not before its time"
+    assert scene.codes["forgetful"].count(200) > 20, "the poller was really there"
 
 
-def test_i20_reading_pages_is_not_using(stack: Stack) -> None:
-    me = stack.researcher
-    me.start("gpu-1-4")
-    lease_id = me.lease()["id"]
-    stop = time.monotonic() + IDLE + NOTICE + 25
-    pages = ("/hub/home", "/services/berth/", "/services/berth/board", "/services/berth/usage")
-    while time.monotonic() < stop and not stopped(me, lease_id):
-        for page in pages:
-            me.browser.get(page)
-    assert me.lease(lease_id)["stop_reason"] == "idle"
+def test_i20_reading_pages_is_not_using(scene: Scene) -> None:
+    assert scene.ended["reader"]["stop_reason"] == "idle"
+    assert lasted(scene.ended["reader"]) < IDLE + NOTICE + 20
+    assert scene.codes["reader"].count(200) > 20, "the reader was really there"
 
 
-def test_i02_a_process_from_a_kernel_that_uses_the_cpu_is_use(stack: Stack) -> None:
-    me = stack.researcher
-    me.start("gpu-1-4")
-    lease_id = me.lease()["id"]
-    with Kernel(me) as kernel:
-        kernel.run("import subprocess, sys; p = subprocess.Popen([sys.executable, '-c', 'while True: pass'])")
-    while_true(lambda: me.lease(lease_id)["state"] == "RUNNING", IDLE + NOTICE + 6, "a working process is use", every=1)
-    me.stop()
-    until(lambda: not stack.runner_processes(), 15, "the process is ended with its server")
+def test_i14_a_warning_with_its_deadline_comes_first_and_the_page_says_why_it_ended(scene: Scene) -> None:
+    for name in ("forgetful", "reader"):
+        assert scene.warned[name]["words"]
+        assert scene.warned[name]["deadline"]
+    assert "idle" in scene.pages["forgetful"].lower()
+    assert "idle" in scene.ended["forgetful"]["stop_words"].lower()
 
 
-def test_i13_without_a_gpu_the_longer_time_out_holds(stack: Stack) -> None:
-    me = stack.researcher
-    me.start("cpu")
-    lease_id = me.lease()["id"]
-    while_true(lambda: me.lease(lease_id)["state"] == "RUNNING", IDLE + NOTICE + 3, "2 h have not passed", every=1)
-    me.stop()
+def test_the_processes_of_a_reclaimed_server_are_gone_and_the_others_live(stack: Stack, scene: Scene) -> None:
+    users = sorted(process.environ()["JUPYTERHUB_USER"] for process in stack.server_processes())
+    assert users == ["busy", "cpu-only", "worker"]
+    for name in users:
+        stack.admin.stop(user=name)
+    until(lambda: not stack.runner_processes(), 15, "what a kernel left behind ends with its server")
