@@ -62,7 +62,8 @@ def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
             "http": {
                 "transport": {"respondingTimeouts": {"readTimeout": "3600s"}},
                 "http": {"aliasHeadersStrategy": "delete"},  # X_Forwarded_For is not X-Forwarded-For
-            }
+            },
+            "auth_api": {"http": {"aliasHeadersStrategy": "delete"}},
         },
         "global": {"checkNewVersion": False, "sendAnonymousUsage": False},
     }
