@@ -35,7 +35,7 @@ from spawner.profiles import Choice, parse_choice
 from spawner.progress import Progress
 from spawner.reach import connects, free_port, http_status, reachable
 from spawner.start import GiveUp, Start
-from spawner.threads import in_thread, looks_at
+from spawner.threads import begin, in_thread, looks_at
 from spawner.wiring import Wiring
 
 __all__ = ["GpuSpawner", "LocalGpuSpawner", "Wiring"]
@@ -108,7 +108,13 @@ class GpuSpawner(Spawner):
     def choose(self, options: Mapping[str, object]) -> Choice:
         """The options of a start as a valid choice, for form, REST and admin starts alike. Raises `Refused`."""
         check_username(self.user.name)
-        return parse_choice(options, self.wiring.profiles, tuple(self.wiring.images), user=self.user.name)
+        try:
+            return parse_choice(options, self.wiring.profiles, tuple(self.wiring.images), user=self.user.name)
+        except Refused:
+            # The Hub has stored them already and would take them again for every start that brings none.
+            if self.orm_spawner is not None:
+                self.orm_spawner.user_options = {}
+            raise
 
     async def _run_apply_user_options(self, user_options: Mapping[str, object]) -> None:
         """As the parent, which logs whatever its hook raises as an error with a traceback; a refusal is none."""
@@ -135,10 +141,11 @@ class GpuSpawner(Spawner):
         Raises `SpawnException` with Berth's reason for whatever goes wrong: five bad starts must not end the Hub.
         """
         self._told.restart()
+        self._starting = self._begun = None
         try:
             start, ip, port = self._prepare()
             self._starting = start
-            self._begun = asyncio.ensure_future(start.run())
+            self._begun = begin(start.run())
             self._begun.add_done_callback(self._has_begun)
             await self._await_start(start, self._begun)
         except Exception as error:
@@ -183,7 +190,7 @@ class GpuSpawner(Spawner):
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:
-            start.abort(GiveUp(StopReason.USER, "the start was cancelled", self.user.name))
+            start.abort(GiveUp(StopReason.USER, "the start was cancelled"))
             self.server = None  # else the Hub calls it ready until it stops it, a second later
             await asyncio.wait([begun], timeout=CANCEL_SECONDS)
             raise

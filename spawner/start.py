@@ -21,7 +21,7 @@ from quota.transitions import IllegalMove
 from spawner.fleet import describe, held_words
 from spawner.ports import Seen, ServerSpec, Unreachable
 from spawner.progress import Progress
-from spawner.threads import in_thread, looks_at
+from spawner.threads import begin, in_thread, looks_at
 from spawner.wiring import Wiring
 
 P = ParamSpec("P")
@@ -215,7 +215,7 @@ class Start:
         if await self._try_to_undo(self.lease.id, why):
             _OURS.discard(self.lease.id)
             return
-        _keep(asyncio.ensure_future(self._undo_later(self.lease.id, why)))
+        begin(self._undo_later(self.lease.id, why))
 
     async def _perhaps_reserved(self, error: Exception) -> Lease | None:
         """A book that failed us may have committed first. What is not found here, the next start finds."""
@@ -310,14 +310,6 @@ class Start:
 
 #: Leases that a start of this process holds or is giving back: whoever meets one waits for it.
 _OURS: set[str] = set()
-
-_KEPT: set[asyncio.Task[None]] = set()
-
-
-def _keep(task: asyncio.Task[None]) -> None:
-    """The loop holds tasks weakly only."""
-    _KEPT.add(task)
-    task.add_done_callback(_KEPT.discard)
 
 
 def _detail(error: Exception) -> str:

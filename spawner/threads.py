@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 from spawner.ports import Look, Runtime, Unreachable
 
@@ -24,6 +24,17 @@ _POOL: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="berth-spaw
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of a blocking call. Cancelling the caller does not stop a call that has begun."""
     return await asyncio.get_running_loop().run_in_executor(_POOL, partial(function, *args, **kwargs))
+
+
+_BEGUN: set[asyncio.Task[Any]] = set()
+
+
+def begin(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """A task that runs to its end whoever forgets it; the loop alone would hold it weakly."""
+    task = asyncio.ensure_future(work)
+    _BEGUN.add(task)
+    task.add_done_callback(_BEGUN.discard)
+    return task
 
 
 class Looks:

@@ -168,6 +168,13 @@ async def test_s16_x03_bad_options_are_refused_in_the_hook_and_in_start(
     assert not world.wiring.homes.exists()
 
 
+async def test_refused_options_are_not_taken_again_by_a_start_that_brings_none(world: World) -> None:
+    spawner = world.spawner()
+    spawner.orm_spawner.user_options = {"profile": "h100"}  # the Hub stores before it asks
+    await refusal(spawner._run_apply_user_options({"profile": "h100"}))
+    assert spawner.orm_spawner.user_options == {}
+
+
 async def test_good_options_pass_the_hook(world: World) -> None:
     spawner = world.spawner()
     await spawner._run_apply_user_options({})
@@ -189,6 +196,15 @@ async def test_s15_x28_what_the_book_refuses_is_a_spawn_exception_with_the_reaso
     refused = await refusal(spawner.start())
     assert (refused.reason, refused.status_code) == (reason.value, 409)
     assert await spawner.poll() == 0
+
+
+async def test_a_refused_start_does_not_remember_the_lease_of_an_earlier_one(world: World) -> None:
+    spawner = world.spawner()
+    await spawner.start()
+    spawner.clear_state()
+    spawner.user_options = {"profile": "h100"}
+    await refusal(spawner.start())
+    assert spawner.get_state() == {}
 
 
 async def test_p14_a_site_without_gpus_refuses_one_at_once(world: World) -> None:
@@ -306,7 +322,7 @@ async def test_s14_a_cancelled_start_gives_back_lease_and_server_at_once(world: 
         await begun
     assert time.monotonic() - cancelled < 2
     assert_given_back(world, StopReason.USER)
-    assert world.book.one().stop_by == "alice"
+    assert world.book.one().stop_detail == "the start was cancelled"
     assert await spawner.poll() == 0
 
 
