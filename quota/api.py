@@ -246,6 +246,27 @@ class LimitsOf(ApiHandler):
         self.send(shape.limits_json(await self.in_thread(self.parts.bank.limits, account)))
 
 
+class MonthlyGrantOf(ApiHandler):
+    """What an account, or everybody ("*"), is given each month from the next one on."""
+
+    @endpoint(admin=True)
+    async def get(self, name: str) -> None:
+        await self._send(await self._account(name))
+
+    @endpoint(admin=True)
+    async def put(self, name: str) -> None:
+        amount = fields.integer(self.body("micro_credits"), "micro_credits", 0, fields.LARGEST_AMOUNT)
+        account = await self._account(name)
+        await self.in_thread(self.parts.bank.set_monthly_grant, account, amount, by=self.viewer.name)
+        await self._send(account)
+
+    async def _account(self, name: str) -> str:
+        return name if name == "*" else (await self.account_view(name)).account.name
+
+    async def _send(self, account: str) -> None:
+        self.send({"account": account, "micro_credits": await self.in_thread(self.parts.bank.monthly_grant, account)})
+
+
 def read_limits(content: dict[str, Any], known: set[str]) -> dict[str, Any]:
     """The limits that were sent, null for no limit, in the book's words. Raises `Problem`."""
     limits: dict[str, Any] = {}
@@ -339,6 +360,7 @@ API_ROUTES: list[tuple[str, type[ApiHandler]]] = [
     (_ACCOUNT, Account),
     (_ACCOUNT + "/grants", Grants),
     (_ACCOUNT + "/limits", LimitsOf),
+    (_ACCOUNT + "/monthly-grant", MonthlyGrantOf),
     ("prices", Prices),
     ("fleet", Fleet),
     ("kit/signals", KitSignals),

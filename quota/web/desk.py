@@ -81,6 +81,7 @@ class AdminView:
     filter: str
     chosen: str
     limits: LimitWords
+    monthly_grant: str
     profile_names: tuple[str, ...]
     gpu_hour: str
     cpu_hour: str
@@ -120,6 +121,7 @@ def admin(parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, cho
         filter=wanted,
         chosen=chosen if chosen in names else "",
         limits=limit_words(_limits_of(parts, chosen)),
+        monthly_grant=_plain(_monthly_grant_of(parts, chosen)),
         profile_names=tuple(profile.name for profile in parts.profiles()),
         gpu_hour=_plain(price.gpu_hour),
         cpu_hour=_plain(price.cpu_hour),
@@ -138,6 +140,13 @@ def _limits_of(parts: ServiceParts, chosen: str) -> Limits:
         return parts.bank.limits(chosen or EVERYBODY)
     except NotFound:
         return parts.bank.limits(EVERYBODY)
+
+
+def _monthly_grant_of(parts: ServiceParts, chosen: str) -> int:
+    try:
+        return parts.bank.monthly_grant(chosen or EVERYBODY)
+    except NotFound:
+        return parts.bank.monthly_grant(EVERYBODY)
 
 
 # ---- health ----

@@ -236,6 +236,18 @@ class SetLimits(AdminForm):
         return f"The limits of {whom} are set."
 
 
+class SetMonthlyGrant(AdminForm):
+    async def act(self) -> str:
+        asked = self.field("account")
+        name = asked if asked == "*" else await actions.known_account(self, asked)
+        amount = fields.credits_of(self.field("credits", 30), "credits each month")
+        if amount < 0:
+            raise fields.wrong("credits each month", "a grant cannot be below zero")
+        await self.in_thread(self.parts.bank.set_monthly_grant, name, amount, by=self.viewer.name)
+        whom = "everybody without an amount of their own" if name == "*" else name
+        return f"From next month on {whom} will be given {show_credits(amount)} credits a month."
+
+
 class SetPrices(AdminForm):
     async def act(self) -> str:
         amounts = [fields.credits_of(self.field(name, 30), name) for name in ("gpu_hour", "cpu_hour")]
@@ -285,6 +297,7 @@ PAGE_ROUTES: list[tuple[str, type[PageHandler]]] = [
     ("admin", Admin),
     ("admin/grant", Grant),
     ("admin/limits", SetLimits),
+    ("admin/monthly", SetMonthlyGrant),
     ("admin/prices", SetPrices),
     ("oauth_callback", OAuthCallback),
 ]

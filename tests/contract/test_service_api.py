@@ -228,6 +228,16 @@ async def test_limits_and_prices(service: Service, boss: str, alice: str, desk: 
     assert (await service.api(alice).get("prices")).json() == price.json()
 
 
+async def test_the_monthly_grant_is_the_admins_to_change(service: Service, boss: str, alice: str, desk: Desk) -> None:
+    desk.bank.ensure_account("alice")
+    client = service.api(boss)
+    assert (await client.get("accounts/%2A/monthly-grant")).json() == {"account": "*", "micro_credits": 100 * CREDIT}
+    answer = await client.put("accounts/alice/monthly-grant", json={"micro_credits": 0})
+    assert answer.json() == {"account": "alice", "micro_credits": 0}
+    problem(await client.put("accounts/alice/monthly-grant", json={"micro_credits": -1}), 400, "field-invalid")
+    problem(await service.api(alice).put("accounts/alice/monthly-grant", json={"micro_credits": 5}), 403, "forbidden")
+
+
 async def test_refund_gives_back_what_was_charged_once(service: Service, boss: str, desk: Desk) -> None:
     lease = desk.session(3600, profile="test")
     running = desk.run(profile="test")

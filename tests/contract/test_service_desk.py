@@ -59,6 +59,9 @@ async def test_c_admin_grants_limits_prices_and_sees_it(service: Service, desk: 
     assert (desk.bank.limits("*").monthly_micro, desk.bank.limits("*").profiles) == (40 * CREDIT, {"cpu", "test"})
     await post(client, "admin", "admin/prices", gpu_hour="2.5", cpu_hour="0.01")
     assert (desk.bank.price().gpu_hour, desk.bank.price().cpu_hour) == (2_500_000, 10_000)
+    given = await post(client, "admin", "admin/monthly", account="*", credits="7.5")
+    assert "given 7.50 credits a month" in words(given)
+    assert (desk.bank.monthly_grant("*"), desk.bank.monthly_grant("alice")) == (7_500_000, 7_500_000)
     said = words(await client.get("admin"))
     assert "Agent on h1: 0 s ago" in said and "Hub: 0 s ago" in said
     assert "alice default server · running" in said and "boss admin has not used Berth yet" in said
@@ -74,6 +77,8 @@ BAD_FIELDS = (
     ("admin/limits", {"account": "alice", "max_gpus": "-1"}, "GPUs at once"),
     ("admin/limits", {"account": "alice", "profiles": "cpu,nothing"}, "'nothing' is no profile"),
     ("admin/limits", {"account": "*", "max_servers": "default"}, "have no default"),
+    ("admin/monthly", {"account": "*", "credits": "-1"}, "cannot be below zero"),
+    ("admin/monthly", {"account": "nobody", "credits": "1"}, "There is no user or account"),
     ("admin/prices", {"gpu_hour": "-1", "cpu_hour": "0"}, "cannot be below zero"),
     ("admin/prices", {"gpu_hour": "", "cpu_hour": "0"}, "gpu_hour"),
 )
