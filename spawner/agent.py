@@ -176,6 +176,8 @@ class Agent:
                 log.info("Lease %s of %s ended at %s: %s", lease.id, lease.holder, ended_at.isoformat(), detail)
                 self._book.close(lease, ended_at, reason, detail)
             case plan.RequestStop(lease, reason, detail):
+                if self._book.lease(lease.id).version != lease.version:
+                    return False  # its owner came back to life and confirmed it
                 log.info("Lease %s of %s is given up: %s", lease.id, lease.holder, detail)
                 self._book.request_stop(lease.id, reason, detail=detail, by=ROLE)
             case plan.AskStop(lease, grace_seconds):

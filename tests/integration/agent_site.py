@@ -64,9 +64,7 @@ class Site:
         self.agent = self.new_agent()
 
     def new_agent(self, boot: str = "agent-1", policy: AgentPolicy | None = None) -> Agent:
-        return Agent(
-            self.book, self.rows, self.runtime, self.inventory, self.clock, HOST, boot, policy or self.policy
-        )
+        return Agent(self.book, self.rows, self.runtime, self.inventory, self.clock, HOST, boot, policy or self.policy)
 
     def reserve(self, user: str = "ada", share: int = 500, server: str = "", count: int = 1) -> Lease:
         if not self.rows.devices():
