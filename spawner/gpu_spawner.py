@@ -45,6 +45,8 @@ __all__ = ["GpuSpawner", "LocalGpuSpawner", "Wiring"]
 CANCEL_SECONDS: Final = 0.7
 #: `poll` of many servers shares one look of at most this age.
 POLL_AGE_SECONDS: Final = 1.0
+#: A stop waits so long for the agent to free the room: who is told "stopped" should find it free.
+FREED_SECONDS: Final = 3.0
 
 
 class GpuSpawner(Spawner):
@@ -239,6 +241,18 @@ class GpuSpawner(Spawner):
             self.log.error("The server of lease %s has not ended yet; the agent goes on with it", lease_id)
             return
         await self._try("given up", self.wiring.book.acknowledge, lease_id, self.wiring.boot)
+        await self._until_freed(lease_id)
+
+    async def _until_freed(self, lease_id: str) -> None:
+        """Wait, within bounds, until the agent has seen for itself that nothing runs."""
+        asked = time.monotonic()
+        while time.monotonic() < asked + FREED_SECONDS:
+            try:
+                if not (await in_thread(self.wiring.book.lease, lease_id)).live:
+                    return
+            except Exception:
+                return
+            await asyncio.sleep(0.1)
 
     def _why_stopped(self) -> GiveUp:
         """A reason that is in the book already stays; this one is for a stop that came by the Hub alone."""

@@ -50,6 +50,7 @@ class World:
             service_url="http://127.0.0.1:9/services/berth/",
         )
         monkeypatch.setattr(gpu_spawner, "free_port", lambda: 12345)
+        monkeypatch.setattr(gpu_spawner, "FREED_SECONDS", 0.0)  # there is no agent here
         monkeypatch.setattr(start, "RETRY_SECONDS", 0.05)
 
     def spawner(self, user: str = "alice", server: str = "", **options: Any) -> LocalGpuSpawner:
