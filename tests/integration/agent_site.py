@@ -20,6 +20,8 @@ from spawner.agent import Agent, AgentPolicy
 from spawner.placement import best_fit
 from spawner.ports import Inventory, Runtime, ServerSpec
 from spawner.simulated import SimulatedInventory
+from tests.fakes.clock import FakeClock
+from tests.fakes.runtime import FakeRuntime
 
 HOST = "host-a"
 GPU_HOUR = MicroCredits(1_000_000)
@@ -110,3 +112,23 @@ class Site:
 
     def close(self) -> None:
         self.store.close()
+
+
+class SimulatedSite(Site):
+    """On a fake clock, with a fake runtime."""
+
+    clock: FakeClock
+    runtime: FakeRuntime
+
+    def live_for(self, seconds: int, *, step: int = 1, hub: bool = True) -> None:
+        """Time passes in steps of seconds; the agent cycles, the hub's heart beats."""
+        for _ in range(seconds // step):
+            self.clock.advance(step)
+            if hub:
+                self.rows.beat(self.boot, "hub", HOST)
+            self.agent.cycle()
+
+
+def simulated_site(folder: Path, **more: object) -> SimulatedSite:
+    clock = FakeClock()
+    return SimulatedSite(folder, clock, FakeRuntime(clock), **more)  # type: ignore[arg-type]
