@@ -199,7 +199,7 @@ class Rows:
         rule: str,
         words: str,
         evidence: Mapping[str, Any],
-        deadline: datetime | None,
+        deadline: datetime | None = None,
     ) -> None:
         """The latest verdict on a lease; `kind` is keep, warn or reclaim. Raises `NotFound`, `ValueError`."""
         if kind not in ("keep", "warn", "reclaim"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import sqlite3
 import stat
 import threading
@@ -120,6 +122,24 @@ def test_an_error_rolls_back(tmp_path: Path) -> None:
             insert_new(connection, schema.meta, {"key": "gone", "value": ""})
             raise ZeroDivisionError
         with store.read() as connection:
+            assert connection.scalar(sa.select(sa.func.count()).select_from(schema.meta)) == 0
+
+
+def _die_while_writing(url: str) -> None:
+    with Store(url) as store, store.write() as connection:
+        insert_new(connection, schema.meta, {"key": "half", "value": ""})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_writer_that_is_killed_leaves_nothing_behind(tmp_path: Path) -> None:
+    with Store(url_of(tmp_path)) as store:
+        store.migrate()
+        writer = get_context("spawn").Process(target=_die_while_writing, args=(url_of(tmp_path),))
+        writer.start()
+        writer.join(60)
+        assert writer.exitcode == -signal.SIGKILL
+        writer.close()
+        with store.write() as connection:  # the lock went with it
             assert connection.scalar(sa.select(sa.func.count()).select_from(schema.meta)) == 0
 
 
