@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 
 import pytest
 
@@ -21,6 +22,7 @@ ROWS = """
 MARK = re.compile(r"(?<=_)([pqsibx]\d{1,2})(?=_|$)")
 
 
+@cache
 def carried() -> set[str]:
     """The ids in the names of all tests, with two digits."""
     found = set()

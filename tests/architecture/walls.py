@@ -26,7 +26,6 @@ PURE: dict[str, frozenset[str]] = {
     "quota/web/figures.py": frozenset(),
     "quota/web/period.py": frozenset(),
     "images/catalog.py": frozenset(),
-    "spawner/names.py": frozenset(),
     "spawner/fleet.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/placement.py": frozenset(),

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -282,7 +283,7 @@ class Stack:
                 user, server = lease["holder"]["user"], lease["holder"]["server"]
                 self.admin.ask_stop(user=user, server=server)
                 self.admin.settled(lease["id"])
-                until(lambda user=user, server=server: self.admin.gone(server, user), 40, f"{user}'s server is gone")
+                until(partial(self.admin.gone, server, user), 40, f"{user}'s server is gone")
 
     # ---- what happened ---------------------------------------------------------------------------------------
 
