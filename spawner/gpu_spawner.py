@@ -259,7 +259,7 @@ class GpuSpawner(Spawner):
         if self._start_failed_after_ready:
             return GiveUp(StopReason.FAILED, "the start failed after the server had answered")
         by, reason = asked_by(asyncio.current_task(), self.user.name)
-        return GiveUp(reason, "asked for by the Hub", by)
+        return GiveUp(reason, "", by)
 
     @property
     def _start_failed_after_ready(self) -> bool:
