@@ -1,6 +1,6 @@
 # The hub image, from a wheel. BASE_IMAGE is any Debian-based Python >= 3.11 image of your registry:
 #
-#   python -m build --wheel            (or: pip wheel --no-deps -w dist .)
+#   pip wheel --no-deps -w dist . ./images/lab
 #   docker build --build-arg BASE_IMAGE=python:3.12-slim-bookworm -t berth-hub .
 #
 # The local backend runs every notebook in this one container as this one user, and listens on loopback only: run it
