@@ -184,7 +184,8 @@ class Agent:
                 self._runtime.stop(lease.id, grace_seconds)
                 return False
             case plan.Remove(lease):
-                self._runtime.remove(lease.id)
+                if not self._ended_meanwhile(lease):
+                    self._runtime.remove(lease.id)
             case plan.Release(lease, ended_at):
                 self._book.release(lease, ended_at)
             case plan.Settle(lease):
@@ -192,6 +193,15 @@ class Agent:
             case plan.RemoveOrphan(lease_id):
                 return self._remove_orphan(lease_id, now)
         return True
+
+    def _ended_meanwhile(self, lease: Lease) -> bool:
+        """Whether a server whose end is not in the book has ended since the look: its record must not be removed
+        before the next cycle has closed the lease by it."""
+        if lease.started_at is None or lease.ended_at is not None:
+            return False
+        look = self._runtime.look()
+        seen = None if isinstance(look, Unreachable) else look.get(lease.id)
+        return seen is not None and not seen.running
 
     def _remove_orphan(self, lease_id: str, now: datetime) -> bool:
         """Read the lease again first: it may have been reserved after the list was read. What the book does not know

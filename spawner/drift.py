@@ -11,7 +11,7 @@ protocol"):
 | confirmed, target RUN | ended / absent | close: its record's end, or the last observation (doubt favours the user) |
 | RESERVED or STARTING, owner dead | any | target STOP: only what was once confirmed is carried on |
 | RESERVED or STARTING, owner alive, deadline passed | any | target STOP only; its owner acknowledges |
-| target STOP, after stop_after | present | ask it to end, and remove it when it has not after `term` |
+| target STOP, after stop_after | present | ask it to end, force it after `term`, remove what is still there |
 | target STOP, confirmed or acknowledged or owner dead | absent | release |
 | RELEASED | absent | settle |
 | none live | present | remove the orphan, once the lease was read again |
@@ -27,6 +27,9 @@ from datetime import datetime, timedelta
 
 from quota.leases import HolderKind, Lease, State, StopReason, Target
 from spawner.ports import Look, Seen, Unreachable
+
+#: A confirmed server that neither ends nor can be forced is removed after so many times `term`.
+LAST_RESORT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,14 +203,17 @@ def _confirmed(
 
 
 def _ending(lease: Lease, now: datetime, policy: DriftPolicy) -> Iterator[Action]:
-    """Until `stop_after` is the user's time to save. Then it is asked to end in good order, and soon made to."""
+    """Until `stop_after` is the user's time to save. Then it is asked to end in good order, and soon made to.
+
+    Both leave a record of the end, which a removal would take away before it is in the book: so that comes last.
+    """
     if lease.stop_after is None:
         # No notice was given, so there is no moment to count from: the runtime itself forces what it was asked to end.
         yield AskStop(lease, policy.term.total_seconds()) if lease.state is State.RUNNING else Remove(lease)
-    elif now >= lease.stop_after + policy.term:
+    elif now >= lease.stop_after + LAST_RESORT * policy.term:
         yield Remove(lease)
     elif now >= lease.stop_after:
-        yield AskStop(lease, (lease.stop_after + policy.term - now).total_seconds())
+        yield AskStop(lease, max(0.0, (lease.stop_after + policy.term - now).total_seconds()))
 
 
 def _due(lease: Lease, now: datetime) -> bool:

@@ -27,6 +27,7 @@ from quota.schema import LIVE_SQL
 from quota.store import Store
 from quota.units import MilliGpu
 from spawner.agent import Agent, AgentPolicy
+from spawner.drift import LAST_RESORT
 from spawner.fleet import to_devices
 from spawner.placement import best_fit
 from spawner.ports import ServerSpec
@@ -60,7 +61,7 @@ class Runtime(FakeRuntime):
         super().__init__(clock)
         self.gone: dict[str, datetime] = {}
         self.recorded: set[str] = set()
-        self.may_remove: Callable[[str], None] = lambda lease_id: None
+        self.may_remove: Callable[[str, bool], None] = lambda lease_id, running: None
 
     def note(self) -> None:
         """Remember the ends of those that ended since."""
@@ -73,8 +74,8 @@ class Runtime(FakeRuntime):
     def remove(self, lease_id: str) -> None:
         self.note()
         running = lease_id in self.alive()
-        if running and not self.outage:
-            self.may_remove(lease_id)
+        if lease_id in self.servers and not self.outage:
+            self.may_remove(lease_id, running)
         super().remove(lease_id)
         if running:
             self.gone[lease_id] = self._clock.now()
@@ -313,10 +314,17 @@ class World:
         if (used or 0) > 1000:
             raise Violation(f"the one device is given {used} times over")
 
-    def _may_remove(self, lease_id: str) -> None:
+    def _may_remove(self, lease_id: str, running: bool) -> None:
         lease = self._lease(lease_id)
-        if lease is not None and lease.state is State.RUNNING and lease.target is Target.RUN:
+        if lease is None or lease.started_at is None:
+            return
+        if running and lease.state is State.RUNNING and lease.target is Target.RUN:
             raise Violation(f"{lease_id} is confirmed and wanted, and was removed")
+        if lease_id in self.runtime.recorded and lease.ended_at is None:
+            since = self.clock.now() - (lease.stop_after or self.clock.now())
+            if since < LAST_RESORT * self.policy.drift.term:
+                raise Violation(f"the end of {lease_id} was on record, and the record was removed unread")
+            self.runtime.recorded.discard(lease_id)  # the last resort met a server that ended by itself
 
     def _lease(self, lease_id: str) -> Lease | None:
         try:

@@ -180,7 +180,9 @@ def test_a_running_server_has_its_notice_then_a_request_then_force() -> None:
     assert planned(at(1)) == []
     assert planned(NOW) == [AskStop(replace(one, stop_after=NOW), 10.0)]
     assert planned(at(-3)) == [AskStop(replace(one, stop_after=at(-3)), 7.0)]
-    assert planned(at(-10)) == [Remove(replace(one, stop_after=at(-10)))]
+    assert planned(at(-10)) == [AskStop(replace(one, stop_after=at(-10)), 0.0)]
+    assert planned(at(-29)) == [AskStop(replace(one, stop_after=at(-29)), 0.0)]
+    assert planned(at(-30)) == [Remove(replace(one, stop_after=at(-30)))]
     assert planned(None) == [AskStop(one, 10.0)]
     assert [type(action) for action in planned(None, State.STOPPING)] == [Remove]
 
