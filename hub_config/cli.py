@@ -70,6 +70,7 @@ def command_grant(args: argparse.Namespace) -> int:
     if amount <= 0:
         raise ValueError("a grant must be more than 0 credits")
     made = parts(args.data)
+    made.store.migrate()
     try:
         if args.create:
             made.bank.ensure_account(args.account)
