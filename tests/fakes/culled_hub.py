@@ -52,7 +52,8 @@ class CulledHub:
             return web.json_response({"status": 503, "message": "down"}, status=503)
         if request.headers.get("Authorization") != f"token {TOKEN}":
             return self._forbidden()
-        return await handler(request)
+        answer: web.StreamResponse = await handler(request)
+        return answer
 
     def _forbidden(self) -> web.Response:
         message = "Action is not authorized with current scopes"

@@ -144,6 +144,15 @@ def test_busy_is_known_even_before_the_sighting() -> None:
     assert state.busy is True
 
 
+def test_a_sighting_ends_nothing_that_was_seen_to_begin() -> None:
+    """A subshell runs while the main shell answers the probe."""
+    clock = FakeClock()
+    state = KernelState("k", blind_since=clock.now())
+    state.message("execute_input", {"msg_id": "sub", "msg_type": EXECUTE}, {}, clock.now())
+    state.sighted(clock.now())
+    assert state.busy is True
+
+
 def test_a_restart_ends_what_ran_and_is_unknown_until_it_answers(script: Script) -> None:
     script.status("busy")
     broke = script.clock.advance(100)

@@ -34,8 +34,9 @@ BLIND_IS_USE = timedelta(seconds=10)
 SYNC_SECONDS = 5.0
 #: Between the answer to a probe on the shell channel and the verdict that iopub did not bring its status.
 PROBE_AGAIN_SECONDS = 0.5
-#: A probe that is not answered (the kernel is busy, or it was lost) is followed by another after this long.
-PROBE_PATIENCE_SECONDS = 60.0
+#: A probe that is not answered is followed by another after this long, then twice as long, and so on: the kernel may
+#: be busy, or the probe may have gone to a process that was just ending.
+PROBE_PATIENCE_SECONDS = 2.0
 PROBE_PATIENCE_MOST = 3600.0
 
 #: Messages worth reading; a cheap look at the header spares the rest the parsing.
@@ -100,12 +101,12 @@ class KernelState:
             self.last_execute_at = now
 
     def sighted(self, now: datetime) -> None:
-        """The kernel has answered: its main shell is free, and whatever begins from now on is seen."""
+        """The kernel has answered: its main shell is free, and whatever begins from now on is seen. What was seen to
+        begin before goes on until it is seen to end (on a subshell, it may)."""
         if self.blind_since is None:
             return
-        if self.running or now - self.blind_since > BLIND_IS_USE:
+        if now - self.blind_since > BLIND_IS_USE:
             self.last_execute_at = now
-        self.running.clear()
         self.blind_since = None
 
     def blinded(self, now: datetime) -> None:
@@ -179,6 +180,7 @@ class KernelWatch:
     def _on_monitor(self, frames: list[bytes]) -> None:
         if parse_monitor_message(frames)["event"] == zmq.EVENT_DISCONNECTED:
             self.state.blinded(utcnow())
+            self._patience = PROBE_PATIENCE_SECONDS
             self.probe()
             self._changed()
 
