@@ -27,7 +27,8 @@ def status(data: DataFolder) -> dict[str, Any]:
         made.store.close()
     now = made.clock.now()
     pids = {name: read_pid(data.pids, name) for name in PROCESSES}
-    ages = {beat.role: round((now - beat.beat_at).total_seconds(), 1) for beat in boots}
+    latest = {beat.role: beat for beat in sorted(boots, key=lambda beat: beat.beat_at)}
+    ages = {role: round((now - beat.beat_at).total_seconds(), 1) for role, beat in latest.items()}
     found: dict[str, Any] = {
         "up": info is not None,
         "url": info["url"] if info else None,
@@ -35,7 +36,14 @@ def status(data: DataFolder) -> dict[str, Any]:
         "backend": made.settings.backend.kind,
         "processes": {
             "up": {"pid": info["pid"] if info else None},
-            **{name: {"pid": pids[name], "heartbeat_age_s": ages.get(name)} for name in PROCESSES},
+            **{
+                name: {
+                    "pid": pids[name],
+                    "heartbeat_age_s": ages.get(name),
+                    "note": latest[name].note if name in latest else "",
+                }
+                for name in PROCESSES
+            },
         },
         "devices": [
             {
