@@ -90,7 +90,11 @@ def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
 
 def configure_services(c: Any, made: Parts, ports: Ports) -> None:
     command = [sys.executable, "-m", "hub_config", "service"]
-    environment = {"BERTH_DATA": str(made.data.root), "PATH": os.environ.get("PATH", "")}
+    environment = {
+        "BERTH_DATA": str(made.data.root),
+        "BERTH_HUB_PID": str(os.getpid()),
+        "PATH": os.environ.get("PATH", ""),
+    }
     c.JupyterHub.services = [
         {
             "name": "berth",

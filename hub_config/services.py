@@ -63,9 +63,17 @@ def agent(root: Path) -> int:
     return 0
 
 
+def _die_with_hub() -> None:
+    """From now on with the hub; at once if it ended while this process was still loading."""
+    die_with_parent()
+    hub = os.environ.get("BERTH_HUB_PID")
+    if hub and os.getppid() != int(hub):
+        sys.exit("The hub that started this service has ended.")
+
+
 def berth_service(root: Path | None) -> int:
     """Pages and REST."""
-    die_with_parent()
+    _die_with_hub()
     made = _begin("berth", root)
     asyncio.run(_serve(made))
     made.store.close()
@@ -84,7 +92,7 @@ async def _serve(made: Parts) -> None:
 
 def idle_culler(root: Path | None) -> int:
     """Verdicts and reclaim."""
-    die_with_parent()
+    _die_with_hub()
     made = _begin("idle-culler", root)
     asyncio.run(_cull(made))
     made.store.close()

@@ -10,6 +10,7 @@ from hub_config.compose import parts
 from hub_config.datafolder import DataFolder
 from hub_config.processes import read_pid
 from hub_config.screen import devices_words
+from quota.leases import Device, Lease
 from quota.units import show_credits, show_share
 
 PROCESSES = ("hub", "agent", "proxy", "berth", "idle-culler")
@@ -45,44 +46,46 @@ def status(data: DataFolder) -> dict[str, Any]:
                 for name in PROCESSES
             },
         },
-        "devices": [
-            {
-                "uuid": device.uuid,
-                "name": device.name,
-                "host": device.host,
-                "memory_mib": device.memory_mib,
-                "mode": device.mode,
-                "state": device.state.value,
-                "why": device.why,
-                "simulated": device.simulated,
-                "used_milli": device.used,
-                "free_milli": device.free,
-                "words": words,
-            }
-            for device, words in zip(devices, devices_words(devices), strict=False)
-        ],
-        "leases": [
-            {
-                "id": lease.id,
-                "user": lease.holder.user,
-                "server": lease.holder.server,
-                "profile": lease.profile,
-                "share_milli": lease.share,
-                "count": lease.count,
-                "simulated": lease.simulated,
-                "state": lease.state.value,
-                "target": lease.target.value,
-                "stop_reason": lease.stop_reason.value if lease.stop_reason else None,
-                "requested_at": lease.requested_at.isoformat().replace("+00:00", "Z"),
-                "milli_gpu_seconds": lease.usage,
-                "charged_micro_credits": lease.charged,
-            }
-            for lease in live
-        ],
+        "devices": [_device(device, words) for device, words in zip(devices, devices_words(devices), strict=False)],
+        "leases": [_lease(lease) for lease in live],
     }
     found["findings"] = _findings(found)
     found["healthy"] = found["up"] and not found["findings"]
     return found
+
+
+def _device(device: Device, words: str) -> dict[str, Any]:
+    return {
+        "uuid": device.uuid,
+        "name": device.name,
+        "host": device.host,
+        "memory_mib": device.memory_mib,
+        "mode": device.mode,
+        "state": device.state.value,
+        "why": device.why,
+        "simulated": device.simulated,
+        "used_milli": device.used,
+        "free_milli": device.free,
+        "words": words,
+    }
+
+
+def _lease(lease: Lease) -> dict[str, Any]:
+    return {
+        "id": lease.id,
+        "user": lease.holder.user,
+        "server": lease.holder.server,
+        "profile": lease.profile,
+        "share_milli": lease.share,
+        "count": lease.count,
+        "simulated": lease.simulated,
+        "state": lease.state.value,
+        "target": lease.target.value,
+        "stop_reason": lease.stop_reason.value if lease.stop_reason else None,
+        "requested_at": lease.requested_at.isoformat().replace("+00:00", "Z"),
+        "milli_gpu_seconds": lease.usage,
+        "charged_micro_credits": lease.charged,
+    }
 
 
 def _findings(found: dict[str, Any]) -> list[str]:
