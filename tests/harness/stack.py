@@ -91,8 +91,8 @@ class Stack:
         """What `berth up` printed."""
         return self.data / "screen.log"
 
-    def up(self) -> Self:
-        """Start and wait until the Hub and service `berth` answer."""
+    def launch(self) -> subprocess.Popen[bytes]:
+        """Start, and do not wait."""
         with self.screen.open("ab") as out:
             self.process = subprocess.Popen(
                 [*berth_command(), "up", "--data", str(self.data), "--port", str(self.port)],
@@ -104,9 +104,14 @@ class Stack:
                 start_new_session=True,
                 preexec_fn=_as_at_a_terminal,
             )
+        return self.process
+
+    def up(self) -> Self:
+        """Start and wait until the Hub and service `berth` answer."""
+        process = self.launch()
         try:
             until(self._answers_or_ended, UP_SECONDS, f"{self.url} answers")
-            assert self.process.poll() is None, f"`berth up` ended with {self.process.returncode}"
+            assert process.poll() is None, f"`berth up` ended with {process.returncode}"
         except BaseException:
             print(self.logs())
             self.end_hard()

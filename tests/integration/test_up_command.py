@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import stat
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from tests.harness import Stack, free_port
+from tests.harness import Stack, free_port, until
 from tests.harness.stack import berth_command, clean_environment
 
 pytestmark = pytest.mark.hub
@@ -117,3 +119,14 @@ def test_a_grant_from_the_command_line_is_seen_at_once(stack: Stack) -> None:
     assert stack.researcher.available() == before + 12_500_000
     assert stack.run("grant", "nobody-here", "1", code=1) == ""
     assert stack.run("grant", "researcher", "-1", code=2) == ""
+
+
+def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path) -> None:
+    """Whatever is just loading then: the services of a hub that has ended must end too."""
+    for seconds in (1.0, 2.5, 4.0):
+        stack = Stack(tmp_path / f"after-{seconds}")
+        stack.launch()
+        with suppress(AssertionError):
+            until(stack.answers, seconds)
+        assert stack.interrupt() in (0, 130, -signal.SIGINT), "0 once there was something to end"
+        until(lambda: not stack.leftovers(), 20, "what was still loading ends as well")
