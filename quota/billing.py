@@ -100,6 +100,16 @@ def _charge_to(bill: Bill, segments: Sequence[Segment], until: datetime, *, free
     return change(bill.connection, row["id"], **values)
 
 
+def close_segments(bill: Bill, end: datetime) -> None:
+    """Time stops at `end`. What was charged beyond it goes back at once: a meter had gone on until the end was seen."""
+    table = schema.segment
+    open_ones = sa.update(table).where(table.c.lease_id == bill.lease.id, table.c.ended_at.is_(None))
+    bill.connection.execute(open_ones.values(ended_at=end))
+    segments = bill.segments()
+    if segments and charge_due(segments, end) < bill.row()["charged"]:
+        _charge_to(bill, segments, end)
+
+
 def _draw(bill: Bill, amount: int) -> list[Draw]:
     buckets = accounts.freshen(bill.connection, bill.account(), bill.now, bill.zone)
     return ledger.draw(buckets, amount, bill.now)

@@ -208,7 +208,7 @@ class Book(BookReads):
             if bill.lease.ended_at is not None:
                 return bill.lease
             end = _end(bill, ended_at)
-            _close_segments(bill, end)
+            billing.close_segments(bill, end)
             moved: dict[str, object] = {} if bill.lease.state is State.STOPPING else _stopping(bill, reason, detail)
             return _write(bill, "lease-ended", {**moved, "ended_at": end})
 
@@ -220,7 +220,7 @@ class Book(BookReads):
         with self._claimed(lease) as bill:
             transitions.check(bill.lease, State.RELEASED, Target.STOP)
             end = bill.lease.ended_at or _end(bill, ended_at)
-            _close_segments(bill, end)
+            billing.close_segments(bill, end)
             table = schema.slot
             slots = sa.update(table).where(table.c.lease_id == lease.id, table.c.released_at.is_(None))
             bill.connection.execute(slots.values(released_at=bill.now))
@@ -306,12 +306,6 @@ def _end(bill: Bill, ended_at: datetime | None) -> datetime:
         return min(ended_at or bill.now, bill.now)
     end = ended_at or lease.last_seen or lease.started_at
     return max(lease.started_at, min(end, bill.now))
-
-
-def _close_segments(bill: Bill, end: datetime) -> None:
-    table = schema.segment
-    open_ones = sa.update(table).where(table.c.lease_id == bill.lease.id, table.c.ended_at.is_(None))
-    bill.connection.execute(open_ones.values(ended_at=end))
 
 
 def _write(bill: Bill, kind: str, values: Mapping[str, object], *, by: str = "") -> Lease:

@@ -115,7 +115,9 @@ def test_s02_an_end_before_the_last_meter_is_charged_to_the_end(desk: Desk) -> N
     desk.clock.advance(36)
     lease = desk.book.meter(lease, desk.now).lease
     assert lease.charged == 10_000
-    lease = desk.wind_up(desk.book.close(lease, ended, StopReason.FAILED))
+    closed = desk.book.close(lease, ended, StopReason.FAILED)
+    assert (closed.charged, closed.usage) == (5_000, 18_000)
+    lease = desk.wind_up(closed)
     assert (lease.charged, lease.usage) == (5_000, 18_000)
     assert spent(desk) == 5_000
 

@@ -23,8 +23,8 @@ from tests.fakes.clock import FakeClock
 
 USERS = ("alice", "bob", "team-lead")
 SHARES = ((0, 0), (125, 1), (100, 1), (500, 1), (1000, 1), (1000, 2))
-#: Near the end of a month, so that holds, grants and charges cross it.
-START = datetime(2026, 3, 31, 20, 0, tzinfo=UTC)
+#: Ten minutes before a month ends, so that holds, grants and charges cross it.
+START = datetime(2026, 3, 31, 23, 50, tzinfo=UTC)
 
 
 class AnyOrder(RuleBasedStateMachine):
@@ -39,6 +39,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.desk: Desk = self.stack.enter_context(open_desk(folder, FakeClock(START), defaults))
         self.desk.devices(2)
         self.made: list[str] = []
+        self.voided: set[str] = set()
 
     def teardown(self) -> None:
         self.stack.close()
@@ -147,8 +148,18 @@ class AnyOrder(RuleBasedStateMachine):
         if lease is not None:
             try:
                 self.desk.book.void(lease.id)
+                self.voided.add(lease.id)
             except Conflict:  # a part of it was refunded before
                 assert lease.state is State.SETTLED
+
+    @rule(data=st.data(), seconds=st.sampled_from([0, 50, 1200]))
+    def fail_after_ready(self, data: st.DataObject, seconds: float) -> None:
+        lease = self.pick(data, State.RUNNING)
+        if lease is not None:
+            self.desk.clock.advance(seconds)
+            self.desk.book.void(lease.id)
+            self.voided.add(lease.id)
+            self.desk.end(self.desk.book.lease(lease.id))
 
     @rule(data=st.data(), amount=st.sampled_from([None, 1, 5_000, 10**9]))
     def refund(self, data: st.DataObject, amount: int | None) -> None:
@@ -163,12 +174,12 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(
         user=st.sampled_from(USERS),
         amount=st.integers(1, 400_000),
-        hours=st.sampled_from([None, 1, 6]),
+        minutes=st.sampled_from([None, 12, 60]),
         key=st.sampled_from([None, None, "k"]),
     )
-    def grant(self, user: str, amount: int, hours: int | None, key: str | None) -> None:
+    def grant(self, user: str, amount: int, minutes: int | None, key: str | None) -> None:
         self.desk.bank.ensure_account(user)
-        ends = None if hours is None else self.desk.now + timedelta(hours=hours)
+        ends = None if minutes is None else self.desk.now + timedelta(minutes=minutes)
         try:
             self.desk.bank.grant(user, amount, "admin", key=key, expires_at=ends)
         except Conflict:
@@ -184,7 +195,7 @@ class AnyOrder(RuleBasedStateMachine):
             self.desk.bank.ensure_account(user)
         self.desk.bank.set_limits(user, {"monthly_micro": most}, "admin")
 
-    @rule(seconds=st.sampled_from([0.000001, 0.9, 50, 61.37, 900, 3600, 14_400]))
+    @rule(seconds=st.sampled_from([0.000001, 0.9, 50, 61.37, 300, 900, 7200]))
     def wait(self, seconds: float) -> None:
         self.desk.clock.advance(seconds)
 
@@ -216,6 +227,7 @@ class AnyOrder(RuleBasedStateMachine):
             due = charge_due(segments[lease.id], lease.ended_at or self.desk.now)
             assert 0 <= lease.charged <= due
             assert lease.held == 0
+            assert lease.charged == 0 or lease.id not in self.voided
             assert lease.started_at is not None or lease.charged == 0
 
 

@@ -116,6 +116,7 @@ def test_a_correction_of_the_end_is_told(desk: Desk) -> None:
     desk.clock.advance(72)
     lease = desk.book.meter(lease, desk.now).lease
     lease = desk.book.close(lease, start + timedelta(seconds=36), StopReason.FAILED)
+    assert charged(desk.bank.statement("alice", start, desk.now)) == revenue(desk) == 10_000
     desk.wind_up(lease)
     (line,) = desk.bank.statement("alice", start, desk.now)
     assert (line.charged, line.seconds) == (10_000, 36 * 10**6)
