@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -107,7 +106,10 @@ class Parts:
 
     data: DataFolder
     settings: Settings
-    host: str = "localhost"
+
+    @cached_property
+    def host(self) -> str:
+        return self.data.host()
 
     @cached_property
     def clock(self) -> SystemClock:
@@ -141,7 +143,7 @@ class Parts:
 def parts(root: Path, settings: Settings | None = None) -> Parts:
     """The parts of the deployment in one data folder. Raises `SettingsError`."""
     data = DataFolder(root)
-    return Parts(data, settings or data.settings(), socket.gethostname())
+    return Parts(data, settings or data.settings())
 
 
 def keep_beating(rows: Rows, boot: str, role: str, host: str) -> Callable[[], None]:

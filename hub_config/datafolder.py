@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -81,6 +82,14 @@ class DataFolder:
         if not path.exists():
             write_private(path, secrets.token_hex(nbytes) + "\n")
         return path.read_text(encoding="ascii").strip()
+
+    def host(self) -> str:
+        """This machine's name as it was when the folder was made: leases name their host, and a renamed machine must
+        not lose sight of its own."""
+        path = self.root / "host"
+        if not path.exists():
+            write_private(path, socket.gethostname() + "\n")
+        return path.read_text(encoding="utf-8").strip()
 
     def passwords(self) -> dict[str, dict[str, str]]:
         """Log-ins of the trial: {"admin": {"name", "password"}, "researcher": {…}}, made once and kept in a 0600 file.

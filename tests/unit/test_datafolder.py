@@ -55,3 +55,9 @@ def test_unreadable_settings_give_one_line(data: DataFolder) -> None:
     data.settings_file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SettingsError, match=r"berth\.toml: cannot be read"):
         data.settings()
+
+
+def test_a_renamed_machine_keeps_its_name_in_the_book(data: DataFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = data.host()
+    monkeypatch.setattr("socket.gethostname", lambda: "renamed")
+    assert data.host() == first != "renamed"
