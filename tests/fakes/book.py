@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
+
+import sqlalchemy as sa
 
 from quota.bank import Bank, Defaults
 from quota.book import Book
@@ -112,7 +115,13 @@ def open_desk(folder: Path, clock: FakeClock | None = None, defaults: Defaults |
     path = folder / "book.sqlite"
     shutil.copy(_template(), path)
     with Store(f"sqlite:///{path}") as store:
+        sa.event.listen(store.engine, "connect", _without_waiting_for_the_disk)
         yield Desk(store, clock or FakeClock(), defaults)
+
+
+def _without_waiting_for_the_disk(connection: sqlite3.Connection, _record: object) -> None:
+    """No power cut is played here; `test_book_store` asks for the product's own durability."""
+    connection.execute("PRAGMA synchronous = OFF")
 
 
 def weights(leases: Sequence[Lease]) -> dict[str, int]:
