@@ -97,7 +97,7 @@ def _charge_to(bill: Bill, segments: Sequence[Segment], until: datetime, *, free
         txn = ledger.charge(row["id"], row["account_id"], number, amount, row["held"], draws)
         post(bill.connection, bill.now, bill.month, txn)
         values |= {"charged": due, "charges": number, "held": row["held"] - min(amount, row["held"])}
-    return change(bill.connection, row["id"], **values)
+    return change(bill.connection, bill.lease, **values)
 
 
 def close_segments(bill: Bill, end: datetime) -> None:
@@ -127,7 +127,7 @@ def _top_up(bill: Bill, running: Segment, until: datetime) -> Metered:
             number = row["holds"] + 1
             txn = ledger.hold(row["id"], row["account_id"], draws, number)
             post(bill.connection, bill.now, bill.month, txn)
-            lease = change(bill.connection, row["id"], held=row["held"] + ledger.total(draws), holds=number)
+            lease = change(bill.connection, bill.lease, held=row["held"] + ledger.total(draws), holds=number)
     lasting = carries(price, weight, lease.held)
     return Metered(lease, None if lasting is None else _later(until, lasting), exhausted)
 
@@ -178,7 +178,7 @@ def _hand_back(bill: Bill, kind: Kind, amount: int) -> Lease:
     expired = _expired_subs(bill, back)
     post(bill.connection, bill.now, bill.month, ledger.hand_back(kind, lease_id, account_id, back, expired))
     held = bill.row()["held"] - amount
-    return change(bill.connection, lease_id, held=held)
+    return change(bill.connection, bill.lease, held=held)
 
 
 def _expired_subs(bill: Bill, back: Sequence[Draw]) -> set[str]:
@@ -208,7 +208,7 @@ def refund(bill: Bill, amount: int | None, by: str, note: str) -> int:
         bucket_id, _ = accounts.add_bucket(bill.connection, account.id, key, wanted - to_debt, bill.now, **more)
     txn = ledger.refund(row["id"], account.id, to_debt, wanted - to_debt, bucket_id)
     post(bill.connection, bill.now, month_name(row["ended_at"] or bill.now, bill.zone), txn)
-    change(bill.connection, row["id"], refunded=wanted)
+    change(bill.connection, bill.lease, refunded=wanted)
     detail = {"amount": wanted, "note": note}
     add_event(bill.connection, bill.now, "refund", lease_id=row["id"], account_id=account.id, by=by, detail=detail)
     return int(wanted)

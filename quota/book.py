@@ -311,7 +311,7 @@ def _end(bill: Bill, ended_at: datetime | None) -> datetime:
 def _write(bill: Bill, kind: str, values: Mapping[str, object], *, by: str = "") -> Lease:
     """Write columns of a claimed lease, and a line of its history."""
     plain = {name: value.value if isinstance(value, StrEnum) else value for name, value in values.items()}
-    lease = change(bill.connection, bill.lease.id, **plain)
+    lease = change(bill.connection, bill.lease, **plain)
     detail: dict[str, object] = {"state": lease.state.value, "target": lease.target.value}
     if lease.stop_reason is not None:
         detail |= {"reason": lease.stop_reason.value, "detail": lease.stop_detail}

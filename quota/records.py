@@ -79,6 +79,11 @@ _DEVICES: sa.Select[Any] = (
 )
 _DEVICE_STATES = {state.value: state for state in DeviceState}
 
+_CLAIM = (
+    sa.update(schema.lease)
+    .where(schema.lease.c.id == sa.bindparam("lease_id"), schema.lease.c.version == sa.bindparam("expected"))
+    .values(version=schema.lease.c.version + 1)
+)
 # On PostgreSQL these take the rows' locks, always in the same order: what is read afterwards stays true until the
 # commit. On SQLite the whole database is already ours (`FOR UPDATE` is left out), and they only count.
 _BUMP_HOSTS = (
@@ -216,18 +221,19 @@ def claim(connection: sa.Connection, lease: Lease, *where: sa.ColumnElement[bool
     Raises `Stale` when somebody wrote it since, `NotFound` when there is no such lease. The version is raised
     *before* the row is read, so that on PostgreSQL too nobody changes it in between.
     """
-    table = schema.lease
-    statement = sa.update(table).where(table.c.id == lease.id, table.c.version == lease.version, *where)
-    if connection.execute(statement.values(version=lease.version + 1)).rowcount != 1:
-        now = read_lease(connection, lease.id)
-        raise Stale(f"lease {lease.id} is at version {now.version}, not {lease.version} any more")
-    return read_lease(connection, lease.id)
+    key = {"lease_id": lease.id, "expected": lease.version}
+    if connection.execute(_CLAIM.where(*where) if where else _CLAIM, key).rowcount != 1:
+        version = lease_row(connection, lease.id)["version"]
+        if version == lease.version:
+            raise Stale(f"lease {lease.id} may not be written: its owner is another, or has not been heard of")
+        raise Stale(f"lease {lease.id} is at version {version}, not {lease.version} any more")
+    return lease_of(lease_row(connection, lease.id), lease.slots)  # slots do not change under one version
 
 
-def change(connection: sa.Connection, lease_id: str, **values: object) -> Lease:
+def change(connection: sa.Connection, lease: Lease, **values: object) -> Lease:
     """Write columns of a lease that was claimed in this transaction, and read it again."""
-    connection.execute(sa.update(schema.lease).where(schema.lease.c.id == lease_id).values(**values))
-    return read_lease(connection, lease_id)
+    connection.execute(sa.update(schema.lease).where(schema.lease.c.id == lease.id).values(**values))
+    return lease_of(lease_row(connection, lease.id), lease.slots)
 
 
 def add_event(
