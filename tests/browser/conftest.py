@@ -25,8 +25,10 @@ def chromium() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """One Chromium a module, closed with it: while it lives, its event loop runs in this thread and async tests of
+    other folders could not."""
     path = chromium()
     if path is None:
         pytest.skip("no Chromium on this machine: sudo apt install chromium")
