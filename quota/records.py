@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -77,7 +78,6 @@ _DEVICES: sa.Select[Any] = (
     .where(~_DEVICE.c.withdrawn | _USED.c.used.is_not(None))
     .order_by(_DEVICE.c.host, _DEVICE.c.position, _DEVICE.c.uuid)
 )
-_DEVICE_STATES = {state.value: state for state in DeviceState}
 
 _CLAIM = (
     sa.update(schema.lease)
@@ -172,14 +172,15 @@ def read_segments(connection: sa.Connection, ids: Sequence[str]) -> dict[str, li
 def read_devices(connection: sa.Connection) -> list[Device]:
     """All devices, with what live leases hold of each at this moment. One that its host has withdrawn is there, as
     lost, for as long as somebody holds it."""
-    moments: dict[int | None, datetime | None] = {None: None}  # a host's devices are mostly seen at one moment
-    devices = []
-    for host, uuid, position, name, memory, mode, simulated, state, why, seen, used in connection.execute(_DEVICES):
-        if seen not in moments:
-            moments[seen] = schema.from_micros(seen)
-        known = (host, uuid, position, name, memory, mode, simulated, _DEVICE_STATES[state], why)
-        devices.append(Device(*known, moments[seen], int(used)))
-    return devices
+    return [_device(*row) for row in connection.execute(_DEVICES)]
+
+
+@lru_cache(maxsize=4096)
+def _device(*row: Any) -> Device:
+    """A row of `_DEVICES` as a value. From one reservation to the next nearly all rows are the same."""
+    host, uuid, position, name, memory, mode, simulated, state, why, seen, used = row
+    seen_at = None if seen is None else schema.from_micros(seen)
+    return Device(host, uuid, position, name, memory, mode, simulated, DeviceState(state), why, seen_at, int(used))
 
 
 def read_leases(
