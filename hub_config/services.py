@@ -20,6 +20,7 @@ from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
 
 MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own, smaller limit
+METER_SECONDS = 60  # a posting each; the hold reaches 15 minutes ahead and pages compute what runs since
 
 
 def _begin(name: str, root: Path | None) -> Parts:
@@ -56,7 +57,7 @@ def agent(root: Path) -> int:
         clock=made.clock,
         host=made.host,
         boot=compose.new_boot("agent"),
-        policy=AgentPolicy(mode=made.settings.gpus.mode),
+        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS),
     )
     worker.run(stop)
     made.store.close()
