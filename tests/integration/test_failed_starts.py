@@ -61,6 +61,7 @@ async def add_route_broken(self, routespec, target, data):
     await add_route(self, routespec, target, data)
 
 
+c.GpuSpawner.stop_grace = 3
 LocalRuntime.start = start_broken
 BerthProxy.add_route = add_route_broken
 """
@@ -154,9 +155,11 @@ def test_s12_a_server_deaf_to_every_signal_is_ended_by_force(stack: Stack) -> No
     (server,) = stack.server_processes()
     server.send_signal(signal.SIGSTOP)
     asked = time.monotonic()
-    assert me.ask_stop().status_code in (202, 204)
-    refused = me.ask_start({"profile": "cpu"})
-    assert refused.status_code in (400, 409), "a start meanwhile is told to wait"
+    with ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(me.ask_stop)
+        until(lambda: (me.server() or {}).get("pending") == "stop", 10, "the stop is visibly pending")
+        assert me.ask_start({"profile": "cpu"}).status_code in (400, 409), "a start meanwhile is told to wait"
+        assert stopping.result().status_code in (202, 204)
     done = me.settled(lease["id"], seconds=40)
     assert time.monotonic() - asked < 40
     assert done["stop_reason"] == "user"

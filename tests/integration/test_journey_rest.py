@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 
@@ -197,15 +199,19 @@ NAMES = ("a-b", "a_b", "a.b", "a@b.org", "用户", "n" * 80)
 
 
 def test_s20_names_that_look_alike_have_their_own_homes_and_routes(stack: Stack) -> None:
-    homes = {}
-    for name in NAMES:
-        person = stack.add(name)
-        person.start("cpu")
-        with Kernel(person) as kernel:
-            homes[name] = kernel.run("import os; print(os.getcwd(), os.environ['HOME'])").split()
-        person.stop()
-    assert all(folder == home for folder, home in homes.values())
-    assert len({home for _, home in homes.values()}) == len(NAMES)
+    people = [stack.add(name) for name in NAMES]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda person: person.start("cpu"), people))
+    homes = {p.environ()["JUPYTERHUB_USER"]: (p.environ()["HOME"], p.cwd()) for p in stack.server_processes()}
+    assert homes.keys() == set(NAMES)
+    assert all(home == folder for home, folder in homes.values())
+    assert len(set(homes.values())) == len(NAMES)
+    for person in people:
+        Path(homes[person.name][0], "mine.txt").write_text(person.name, encoding="utf-8")
+    for person in people:
+        assert person.notebook("GET", "api/contents/mine.txt").json()["content"] == person.name
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda person: person.stop(), people))
 
 
 @pytest.mark.parametrize(
