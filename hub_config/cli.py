@@ -16,8 +16,10 @@ from pathlib import Path
 from hub_config.datafolder import DataFolder
 from hub_config.screen import complain, say
 from hub_config.settings import SettingsError
-from quota.errors import BerthError, NotFound
+from quota.errors import BerthError, NotFound, Refused
 from quota.units import parse_credits, show_credits
+from spawner.messages import words
+from spawner.names import check_username
 
 GOOD, FINDING, USAGE = 0, 1, 2
 
@@ -70,15 +72,21 @@ def command_grant(args: argparse.Namespace) -> int:
     if amount <= 0:
         raise ValueError("a grant must be more than 0 credits")
     made = parts(args.data)
+    if args.expires is not None and args.expires <= made.clock.now():
+        raise ValueError(f"--expires {args.expires.isoformat()} has passed; nobody could use such a grant")
     made.store.migrate()
     try:
         if args.create:
+            check_username(args.account)  # else it could never log in, and "*" means everybody elsewhere
             made.bank.ensure_account(args.account)
         made.bank.grant(args.account, amount, by="berth grant", note=args.note, key=args.key, expires_at=args.expires)
         view = made.bank.account(args.account)
     except NotFound:
         complain(f"There is no account {args.account!r}. It is made at that user's first start; or add --create.")
         return FINDING
+    except Refused as refusal:
+        complain(words(refusal))
+        return USAGE
     finally:
         made.store.close()
     if args.json:
@@ -188,6 +196,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SettingsError, FileNotFoundError, ValueError) as error:
         complain(str(error))
         return USAGE
+    except OSError as error:  # a data folder that is a file, belongs to somebody else, or is on a full disk
+        complain(f"{error.filename or ''}: {error.strerror or error}. Name another folder with --data.".lstrip(": "))
+        return FINDING
     except BerthError as error:
         complain(str(error))
         return FINDING

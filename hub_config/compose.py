@@ -32,7 +32,7 @@ from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
 from spawner.placement import best_fit
 from spawner.ports import Inventory
-from spawner.profiles import DEFAULT_PROFILES, Profile
+from spawner.profiles import DEFAULT_PROFILES, Profile, images_of
 from spawner.sharing import isolation
 from spawner.simulated import SimulatedInventory
 
@@ -203,7 +203,7 @@ def profile_views(made: Parts) -> list[Any]:
             count=profile.count,
             free_now=free_now(profile, devices),
             price_per_hour_micro=hourly(price, MilliGpu(profile.share * profile.count)),
-            images=profile.images,
+            images=images_of(profile, LOCAL_IMAGES),
             simulated=bool(profile.count) and any(device.simulated for device in devices),
             description=profile.description,
         )

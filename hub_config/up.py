@@ -22,6 +22,7 @@ from hub_config.compose import Parts, parts
 from hub_config.datafolder import DataFolder, write_private
 from hub_config.ports import Ports
 from hub_config.processes import alive, die_with_parent, port_taken, read_pid
+from hub_config.settings import SettingsError
 from quota.leases import StopReason
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
@@ -121,6 +122,15 @@ def check_host(host: str) -> None:
         raise UpError(
             f"--host {host}: the local backend runs every notebook as this system user, so it only listens on "
             "loopback. Use --host 127.0.0.1; others reach it through an SSH tunnel of people you trust."
+        )
+
+
+def check_extra_config(data: DataFolder, name: str) -> None:
+    """The Hub passes over a file that is not there without a word, and with it all that the site meant to set."""
+    if name and not (data.root / name).is_file():
+        raise SettingsError(
+            f"{data.settings_file}: hub.extra_config: there is no file {str(data.root / name)!r}; "
+            "write its path (relative to this file), or remove the line"
         )
 
 
@@ -274,6 +284,7 @@ def up(root: Path, host: str, port: int) -> int:
     data = DataFolder(root)
     data.make()
     settings = data.settings()
+    check_extra_config(data, settings.hub.extra_config)
     with only_one(data):
         clear_leftovers(data)
         if port_taken(host, port):

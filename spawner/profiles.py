@@ -157,7 +157,7 @@ def _fault(value: object) -> str:
     if len(value) > MAX_VALUE:
         return f"longer than {MAX_VALUE} characters"
     if not value.isprintable():
-        return "contains a control character"
+        return "not plain text: it contains a control character"
     return ""
 
 

@@ -77,3 +77,32 @@ def test_grant_creates_adds_and_is_idempotent_by_key(data: Path, capsys: pytest.
     for _ in range(2):
         assert main(["grant", "alice", "12.5", "--data", str(data), "--create", "--key", "prize", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["available"] == 112_500_000
+
+
+def test_a_data_folder_that_is_a_file_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("")
+    for folder in (tmp_path / "file", tmp_path / "file" / "below"):
+        assert main(["up", "--data", str(folder)]) == 1
+        words = capsys.readouterr().err
+        assert str(folder) in words and "--data" in words and words.count("\n") == 1
+
+
+def test_extra_config_that_is_not_there_is_one_line_and_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (data / "berth.toml").write_text('[hub]\nextra_config = "missing.py"\n')
+    assert main(["up", "--data", str(data)]) == 2
+    words = capsys.readouterr().err
+    assert "berth.toml" in words and "hub.extra_config" in words and "missing.py" in words and words.count("\n") == 1
+
+
+@pytest.mark.parametrize("name", ["", "*", "a b", "a`b", "../x", "Capital"])
+def test_grant_makes_no_account_that_could_never_log_in(
+    name: str, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["grant", name, "5", "--data", str(data), "--create"]) == 2
+    assert "user name" in capsys.readouterr().err
+    assert main(["grant", name, "5", "--data", str(data)]) == 1  # and there is none now
+
+
+def test_a_grant_that_has_expired_already_is_usage(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["grant", "alice", "5", "--data", str(data), "--create", "--expires", "2020-01-01"]) == 2
+    assert "has passed" in capsys.readouterr().err
