@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from pathlib import Path
 from subprocess import Popen
@@ -49,11 +48,22 @@ class BerthProxy(TraefikFileProviderProxy):
             Path(self.pid_file).write_text(f"{self.traefik_process.pid}\n", encoding="ascii")
 
     async def start(self) -> None:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.dynamic_config_file)  # an earlier life's rules carry its API password and lock us out
+        self._keep_routes_only()
         await super().start()
         self._watch = PeriodicCallback(self._restart_if_dead, self.check_seconds * 500)
         self._watch.start()
+
+    def _keep_routes_only(self) -> None:
+        """Rules of a hub that was killed are kept, so that its users' servers answer while the hub is still starting;
+        it deletes what is stale. Its API log-in is not kept: an old one would lock us out."""
+        try:
+            http = self.dynamic_config["http"]
+        except Exception:
+            self.log.exception("The proxy's rules cannot be read; starting without them")
+            os.unlink(self.dynamic_config_file)
+            return
+        http.pop("middlewares", None)
+        http["routers"].pop("route_api", None)
 
     async def stop(self) -> None:
         if self._watch is not None:
