@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
+from typing import TYPE_CHECKING
 
-from hub_config.compose import ISOLATION_WORDS, Parts
 from quota.leases import Device
+
+if TYPE_CHECKING:
+    from hub_config.compose import Parts
 
 
 def say(text: str) -> None:
-    """One line for the terminal, at once even through a pipe."""
-    print(text, flush=True)
+    """One line for the terminal, at once even through a pipe.
+
+    A terminal that was closed, or a reader such as `tee` that ended first on the same Ctrl-C, must not keep
+    `berth up` from ending everything in order: what is said from then on is lost.
+    """
+    try:
+        print(text, flush=True)
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def devices_words(devices: list[Device]) -> list[str]:
@@ -27,6 +40,8 @@ def devices_words(devices: list[Device]) -> list[str]:
 
 def welcome(made: Parts, url: str) -> str:
     """The address, the log-ins, the devices, what is isolated, where things are, how to stop."""
+    from hub_config.compose import ISOLATION_WORDS
+
     logins = made.data.passwords()
     devices = made.rows.devices()
     simulated = any(device.simulated for device in devices)

@@ -307,8 +307,9 @@ def up(root: Path, host: str, port: int) -> int:
 
 def _run(made: Parts, url: str, host: str) -> int:
     stop_wanted = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop_wanted.set())
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last: its terminal was closed
+        if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, lambda *_: stop_wanted.set())
     hub, agent = children(made.data, host)
     platform = Platform(made, url, hub, agent, stop_wanted)
     screen.say("Starting Berth …")

@@ -130,3 +130,23 @@ def test_ctrl_c_in_the_middle_of_the_start_leaves_nothing(tmp_path: Path, second
         until(stack.answers, seconds)
     assert stack.interrupt() in (0, 130, -signal.SIGINT), "0 once there was something to end"
     until(lambda: not stack.leftovers(), 20, "what was still loading ends as well")
+
+
+def test_a_closed_terminal_ends_everything_in_order(tmp_path: Path) -> None:
+    """As Ctrl-C does, although the terminal hangs up and nobody reads what is said any more (`up | tee log`)."""
+    stack = Stack(tmp_path / "data")
+    argv = [*berth_command(), "up", "--data", str(stack.data), "--port", str(stack.port)]
+    environment = clean_environment()
+    with subprocess.Popen(argv, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as up:
+        try:
+            until(stack.answers, 60, "it is up")
+            until(lambda: (stack.data / "up.json").exists(), 10)
+            stack.researcher.start("cpu")
+            assert up.stdout is not None
+            up.stdout.close()
+            up.send_signal(signal.SIGHUP)
+            assert up.wait(40) == 0
+            assert not stack.leftovers()
+            assert stack.status()["leases"] == []
+        finally:
+            stack.end_hard()
