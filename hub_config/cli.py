@@ -6,6 +6,7 @@ Exit codes: 0 good, 1 a finding or an error, 2 wrong usage (a broken `berth.toml
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -190,6 +191,9 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that has no "…" shows "?" instead of ending this
     args = parser().parse_args(argv)
     try:
         code: int = args.run(args)

@@ -102,8 +102,14 @@ def to_devices(
         if nameless is not None:
             rows.append(_troubled(device, _trouble(nameless), nameless.error))
         else:
-            rows.append(_troubled(device, DeviceState.LOST, "the driver no longer lists this device"))
+            rows.append(_troubled(device, DeviceState.LOST, _gone_words(device)))
     return _ordered(rows)
+
+
+def _gone_words(device: Device) -> str:
+    if device.simulated:
+        return "it is no longer simulated (gpus in berth.toml)"
+    return "the driver no longer lists this device"
 
 
 def _withdrawn(device: Device, readings: Sequence[GpuReading]) -> bool:

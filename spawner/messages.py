@@ -166,7 +166,8 @@ def _credits_up(amount: int) -> str:
 
 def _no_room(facts: Facts) -> str:
     asked, largest, whole = (_number(facts, key) for key in ("asked", "largest", "whole"))
-    wanted = f"{_gpus(asked)} is not free right now" if asked else "There is no room for this profile right now"
+    simulated = " (simulated)" if facts.get("simulated") is True else ""
+    wanted = f"{_gpus(asked)}{simulated} is not free right now" if asked else "There is no room for this profile now"
     left = ""
     if asked is not None and asked > 1000 and whole is not None:
         left = f" (whole GPUs free on one machine: {whole})"
@@ -180,7 +181,8 @@ def _no_room(facts: Facts) -> str:
 def _no_devices(facts: Facts) -> str:
     asked, devices = _number(facts, "asked"), _number(facts, "devices")
     wanted = f"This profile needs {_gpus(asked)}" if asked else "This profile needs a GPU"
-    has = "has none" if not devices else f"cannot give that with its {devices} GPU{'s' if devices != 1 else ''}"
+    kind = "simulated GPU" if facts.get("simulated") is True else "GPU"
+    has = "has none" if not devices else f"cannot give that with its {devices} {kind}{'s' if devices != 1 else ''}"
     return f"{wanted}, and this site {has}. Choose another profile."
 
 

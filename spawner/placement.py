@@ -49,6 +49,7 @@ def _asked(devices: Sequence[Device], request: LeaseRequest) -> dict[str, object
         "asked": int(request.share * request.count),
         "count": request.count,
         "devices": len(devices),
+        **({"simulated": True} if any(device.simulated for device in devices) else {}),
     }
 
 

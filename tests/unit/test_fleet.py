@@ -96,6 +96,12 @@ def test_a_device_that_is_gone_stays_a_row() -> None:
     )
 
 
+def test_a_simulated_device_that_is_gone_is_not_laid_on_a_driver() -> None:
+    (device,) = rows((), (card("SIM-1", used=1000, simulated=True),))
+    assert device.state is DeviceState.LOST
+    assert "simulated" in device.why and "driver" not in device.why
+
+
 def test_a_failure_without_identity_is_told_of_the_device_at_that_position() -> None:
     before = (card("GPU-1", position=0), card("GPU-2", position=1))
     one, two = rows((failed("", 0, "it hangs"), reading("GPU-2", 1)), before)

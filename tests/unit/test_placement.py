@@ -123,6 +123,11 @@ def test_p14_a_full_or_broken_site_is_another_matter() -> None:
     }
 
 
+def test_a_refusal_about_simulated_devices_says_so() -> None:
+    assert refusal([card("SIM-1", 1000, simulated=True)], 500).facts["simulated"] is True
+    assert refusal([card("SIM-1", simulated=True)], 1000, 2).facts["simulated"] is True
+
+
 def test_a_cpu_server_needs_no_device() -> None:
     assert best_fit([], asking(0, 0)) == (Slot(None, None, MilliGpu(0)),)
     assert best_fit([card("GPU-1")], asking(0, 0), home="here") == (Slot("here", None, MilliGpu(0)),)
