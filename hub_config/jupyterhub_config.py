@@ -33,7 +33,8 @@ def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
 
 def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
     hub = made.data.hub
-    c.JupyterHub.bind_url = f"http://{host}:{ports.public}"
+    address = f"[{host}]" if ":" in host else host  # ::1
+    c.JupyterHub.bind_url = f"http://{address}:{ports.public}"
     c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{ports.hub}"
     c.JupyterHub.db_url = f"sqlite:///{hub / 'jupyterhub.sqlite'}"
     c.JupyterHub.upgrade_db = True

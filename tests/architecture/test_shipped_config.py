@@ -31,6 +31,17 @@ def shipped(tmp_path_factory: pytest.TempPathFactory) -> Config:
     return config
 
 
+@pytest.mark.parametrize(
+    ("host", "url"), [("127.0.0.1", "http://127.0.0.1:8000"), ("::1", "http://[::1]:8000")], ids=["IPv4", "IPv6"]
+)
+def test_every_loopback_address_makes_an_address_to_listen_at(host: str, url: str, tmp_path: Path) -> None:
+    data = DataFolder(tmp_path / "data")
+    data.make()
+    config = Config()
+    jupyterhub_config.configure_hub(config, Parts(data, Settings()), Ports(8000, 8081, 8082, 8083), host)
+    assert config.JupyterHub.bind_url == url
+
+
 def configurables(config: Config) -> dict[str, type[HasTraits]]:
     """The classes whose sections the Hub reads with this configuration, by name."""
     chosen = [config.JupyterHub.proxy_class, config.JupyterHub.authenticator_class, config.JupyterHub.spawner_class]
