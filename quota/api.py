@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from jupyterhub.services.auth import HubAuth
@@ -123,9 +123,13 @@ class MyUsage(ApiHandler):
         )
 
     def period(self) -> Period:
-        """[from, to); by default the present month of the site. Raises `Problem`."""
-        month = month_of(self.parts.clock.now(), self.parts.tz)
-        start, end = self.moment("from") or month.start, self.moment("to") or month.end
+        """[from, to); by default the present month of the site, or the one that the only end given is in, where that
+        month is later (`from`) or earlier (`to`). Raises `Problem`."""
+        now, zone = self.parts.clock.now(), self.parts.tz
+        since, until = self.moment("from"), self.moment("to")
+        first = min(now, until - timedelta(microseconds=1)) if until else now
+        start = since or month_of(first, zone).start
+        end = until or month_of(max(now, since or now), zone).end
         if start >= end:
             raise Problem(400, Why.DATE_INVALID, "from must lie before to.")
         return Period(start, end)

@@ -28,7 +28,7 @@ def parse_moment(text: str, zone: tzinfo) -> datetime:
     """An RFC 3339 moment, or a day (its midnight in the site's zone), in UTC. Raises `ValueError` with words."""
     wrong = f"{text[:40]!r} is not a moment such as 2026-03-01T12:00:00Z, nor a day such as 2026-03-01"
     try:
-        moment = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text))
+        moment = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text).upper())  # RFC 3339 allows "t" and "z"
         if _DAY.fullmatch(text):
             moment = moment.replace(tzinfo=zone)
         if moment.tzinfo is None:

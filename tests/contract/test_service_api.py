@@ -99,6 +99,24 @@ async def test_usage_of_adjacent_stretches_sums_exactly(service: Service, alice:
     assert whole["items"][0]["charged_micro_credits"] == live
 
 
+@pytest.mark.parametrize(
+    ("query", "start", "end"),
+    [
+        ({}, "2026-03-01", "2026-04-01"),
+        ({"from": "2025-12-24"}, "2025-12-24", "2026-04-01"),
+        ({"from": "2026-05-05"}, "2026-05-05", "2026-06-01"),
+        ({"to": "2026-03-02"}, "2026-03-01", "2026-03-02"),
+        ({"to": "2026-02-01"}, "2026-01-01", "2026-02-01"),
+        ({"to": "2026-05-05"}, "2026-03-01", "2026-05-05"),
+    ],
+)
+async def test_usage_with_one_end_or_none(
+    service: Service, alice: str, query: dict[str, str], start: str, end: str
+) -> None:
+    usage = (await service.api(alice).get("me/usage", params=query)).json()
+    assert (usage["from"], usage["to"]) == (f"{start}T00:00:00Z", f"{end}T00:00:00Z")
+
+
 async def test_usage_in_the_sites_zone(tmp_path: Path) -> None:
     with open_desk(tmp_path) as desk:
         async with open_service(desk, zone="Asia/Shanghai") as service:

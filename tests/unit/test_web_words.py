@@ -149,6 +149,7 @@ def test_gpu_hours_are_cut() -> None:
 def test_moments_are_read_in_utc_or_as_a_day_of_the_site() -> None:
     assert parse_moment("2026-03-01T12:00:00+02:00", BERLIN) == datetime(2026, 3, 1, 10, tzinfo=UTC)
     assert parse_moment("2026-03-01T12:00:00 02:00", BERLIN) == datetime(2026, 3, 1, 10, tzinfo=UTC)
+    assert parse_moment("2026-03-01t12:00:00z", BERLIN) == datetime(2026, 3, 1, 12, tzinfo=UTC)
     assert parse_moment("2026-03-01", BERLIN) == datetime(2026, 2, 28, 23, tzinfo=UTC)
 
 
