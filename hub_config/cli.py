@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -200,8 +201,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (SettingsError, FileNotFoundError, ValueError) as error:
         complain(str(error))
         return USAGE
+    except BrokenPipeError:  # `berth status | head`: who reads has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINDING
     except OSError as error:  # a data folder that is a file, belongs to somebody else, or is on a full disk
-        complain(f"{error.filename or ''}: {error.strerror or error}. Name another folder with --data.".lstrip(": "))
+        where = f"{error.filename}: " if error.filename else ""
+        complain(f"{where}{error.strerror or error}. Is the data folder usable? Another one is named with --data.")
         return FINDING
     except BerthError as error:
         complain(str(error))

@@ -60,6 +60,19 @@ def test_without_venv_it_names_the_one_line_that_helps(bare: Path) -> None:
     assert not (bare / ".venv").exists()
 
 
+def test_only_up_and_test_tell_of_the_installation_on_standard_output(bare: Path) -> None:
+    """`./berth passwords --json` in a fresh clone: what a script reads is JSON and nothing else."""
+    (bare / "images" / "lab").mkdir(parents=True)
+    for name in ("setup.cfg", "pyproject.toml", "images/lab/pyproject.toml"):
+        (bare / name).write_text("")
+    installed = '#!/bin/sh\\ncase "$2" in hub_config) echo {} ;; esac\\n'
+    make = f'mkdir -p "$3/bin" "$3/lib"; printf \'{installed}\' >"$3/bin/python"; chmod +x "$3/bin/python"'
+    fake_python(bare, f'PATH={os.defpath}:/usr/bin:/bin; case "$1 $2" in "-m venv") {make} ;; *) exit 0 ;; esac')
+    done = run(bare, "passwords", "--json")
+    assert (done.returncode, done.stdout) == (0, "{}\n"), done.stderr
+    assert "Installed in" in done.stderr
+
+
 @pytest.mark.skipif(
     not list((CHECKOUT / ".venv").glob(".berth-installed-*")), reason="this checkout was not installed by ./berth"
 )
