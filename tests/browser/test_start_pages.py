@@ -85,6 +85,8 @@ def test_s14_cancelling_a_named_start_leaves_the_default_server_alone(visit: Vis
         expect(page.locator("#progress-log")).to_contain_text("Room found: 1 simulated GPU", timeout=20_000)
         expect(page.locator("#progress-log")).to_contain_text("Waiting for JupyterLab (", timeout=20_000)
         visit.picture("starting")
+        second = me.browser.post("/hub/spawn/researcher/two", data={"profile": "cpu", "_xsrf": me.xsrf})
+        assert second.status_code == 400 and "Nothing was started twice" in second.text  # a second tab
         page.click("#stop-server-btn")
         page.wait_for_url("**/hub/home", timeout=20_000)
     finally:
