@@ -19,6 +19,7 @@ from typing import Any
 from hub_config.datafolder import DataFolder
 from hub_config.settings import ProfileTable, Settings
 from images.catalog import LOCAL_IMAGES
+from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
@@ -132,6 +133,10 @@ class Parts:
         return Rows(self.store, self.clock)
 
     @cached_property
+    def alerts(self) -> Alerts:
+        return Alerts(self.store, self.clock)
+
+    @cached_property
     def runtime(self) -> LocalRuntime:
         return LocalRuntime(self.data.runs, self.data.secret("deployment", 8), logs=self.data.logs / "servers")
 
@@ -219,6 +224,7 @@ def service_parts(made: Parts) -> Any:
         book=made.book,
         bank=made.bank,
         rows=made.rows,
+        alerts=made.alerts,
         clock=made.clock,
         profiles=lambda: profile_views(made),
         hub=HubClient(os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]),

@@ -355,3 +355,26 @@ heartbeat = sa.Table(
     sa.Column("beat_at", UtcMicros, nullable=False),
     sa.Column("note", sa.Text, nullable=False),
 )
+
+alert = sa.Table(
+    "alert",  # what an administrator should look at; one row a trouble, open until `cleared_at`
+    metadata,
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("kind", sa.String(64), nullable=False),
+    sa.Column("words", sa.Text, nullable=False),
+    sa.Column("detail", sa.JSON, nullable=False),
+    sa.Column("since", UtcMicros, nullable=False),
+    sa.Column("seen_at", UtcMicros, nullable=False),
+    sa.Column("cleared_at", UtcMicros, nullable=True),
+)
+
+answered = sa.Table(
+    "answered",  # answers to requests with an Idempotency-Key, to be given again to the same request
+    metadata,
+    sa.Column("owner", sa.String(255), primary_key=True),  # who asked: the Hub's name of the user
+    sa.Column("key", sa.String(200), primary_key=True),
+    sa.Column("fingerprint", sa.String(64), nullable=False),  # of method, address and body
+    sa.Column("status", sa.Integer, nullable=False),
+    sa.Column("body", sa.Text, nullable=False),
+    sa.Column("at", UtcMicros, nullable=False, index=True),
+)

@@ -14,6 +14,7 @@ from quota.ports import Clock
 if TYPE_CHECKING:
     from jupyterhub.services.auth import HubOAuth
 
+    from quota.alerts import Alerts
     from quota.bank import Bank
     from quota.book import Book
     from quota.rows import Rows
@@ -86,6 +87,7 @@ class ServiceParts:
     book: Book
     bank: Bank
     rows: Rows
+    alerts: Alerts
     clock: Clock
     profiles: Callable[[], Sequence[ProfileView]]
     hub: HubPort

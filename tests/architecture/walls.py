@@ -96,6 +96,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/statement.py",
         "quota/audit.py",
         "quota/rows.py",
+        "quota/alerts.py",
+        "quota/answers.py",
         "quota/migrations/*",
     ),
     "alembic": ("quota/store.py", "quota/migrations/*"),

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import sqlalchemy as sa
 
+from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.leases import Device, DeviceState, Holder, Lease, LeaseRequest, Slot, StopReason
@@ -47,6 +48,7 @@ class Desk:
         self.store, self.clock = store, clock
         self.bank = Bank(store, clock, defaults)
         self.rows = Rows(store, clock)
+        self.alerts = Alerts(store, clock)
         self.book = Book(store, clock, self.bank)
 
     @property
