@@ -260,12 +260,16 @@ def _profile_names(value: object) -> str:
     return json.dumps(sorted(set(names)))
 
 
-def write_limits(connection: sa.Connection, account_id: int | None, columns: Mapping[str, object]) -> None:
+def write_limits(connection: sa.Connection, account_id: int | None, columns: Mapping[str, object]) -> bool:
+    """Write columns of the row of an account, or of everybody; tells whether anything is different now."""
     table = schema.limits
     scope = EVERYBODY if account_id is None else str(account_id)
     insert_new(connection, table, {"scope": scope, "account_id": account_id})
-    if columns:
-        connection.execute(sa.update(table).where(table.c.scope == scope).values(**columns))
+    if not columns:
+        return False
+    differs = sa.or_(*(table.c[name].is_distinct_from(value) for name, value in columns.items()))
+    change = sa.update(table).where(table.c.scope == scope, differs).values(**columns)
+    return connection.execute(change).rowcount == 1
 
 
 # Prices

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from quota import schema
 from quota.ports import Clock
 from quota.records import add_event
-from quota.store import Store
+from quota.store import Store, insert_new, retried
 
 __all__ = ["Alert", "Alerts"]
 
@@ -41,19 +41,23 @@ class Alerts:
         self.store = store
         self.clock = clock
 
+    @retried
     def put(self, key: str, kind: str, words: str, detail: Mapping[str, Any] | None = None) -> bool:
         """The trouble is there (still). Tells whether it is new: it was not open before."""
         now = self.clock.now()
         values = {"kind": kind, "words": words, "detail": dict(detail or {}), "seen_at": now, "cleared_at": None}
         with self.store.write() as connection:
-            again = sa.update(_TABLE).where(_TABLE.c.key == key, _TABLE.c.cleared_at.is_(None)).values(**values)
-            if connection.execute(again).rowcount:
+            this = sa.update(_TABLE).where(_TABLE.c.key == key)
+            if connection.execute(this.where(_TABLE.c.cleared_at.is_(None)).values(**values)).rowcount:
                 return False
-            connection.execute(sa.delete(_TABLE).where(_TABLE.c.key == key))
-            connection.execute(sa.insert(_TABLE).values(key=key, since=now, **values))
+            reopened = connection.execute(this.where(_TABLE.c.cleared_at.is_not(None)).values(since=now, **values))
+            if not reopened.rowcount and not insert_new(connection, _TABLE, {"key": key, "since": now, **values}):
+                connection.execute(this.values(**values))  # another process raised it at this moment
+                return False
             add_event(connection, now, "alert-raised", detail={"key": key, "words": words})
             return True
 
+    @retried
     def clear(self, key: str) -> bool:
         """The trouble is over. Tells whether there was one."""
         now = self.clock.now()

@@ -22,7 +22,7 @@ from quota.ports import Clock
 from quota.postings import open_buckets, totals
 from quota.records import add_event, claim, lock_account, read_lease
 from quota.statement import StatementLine, read_statement
-from quota.store import Store
+from quota.store import Store, insert_new, retried
 from quota.units import MicroCredits
 
 __all__ = ["EVERYBODY", "INHERIT", "Account", "AccountView", "Bank", "Defaults", "Limits", "StatementLine"]
@@ -56,6 +56,7 @@ class Bank:
     def zone(self) -> str:
         return self.defaults.zone
 
+    @retried
     def seed(self) -> None:
         """Write the defaults into a new book; done by itself before the first use."""
         if self._seeded:
@@ -66,6 +67,7 @@ class Bank:
 
     # Accounts
 
+    @retried
     def ensure_account(self, name: str, kind: str = "user") -> Account:
         """The account of that name, made if there is none; a user gets this month's grant.
 
@@ -100,9 +102,29 @@ class Bank:
         with self.store.read() as connection:
             return [self._view(connection, each) for each in found]
 
+    def account_page(self, search: str, after: str | None, limit: int) -> tuple[list[AccountView], bool]:
+        """Up to `limit` accounts by name whose names contain `search` (in any case), those after the name `after`; and
+        whether there are more. It costs what the page costs, however many accounts there are."""
+        self.seed()
+        name = schema.account.c.name
+        chosen = accounts.ACCOUNTS.order_by(name).limit(limit + 1)
+        if search:
+            chosen = chosen.where(sa.func.lower(name).contains(search.lower(), autoescape=True))
+        if after is not None:
+            chosen = chosen.where(name > after)
+        with self.store.read() as connection:
+            found = [Account(*row) for row in connection.execute(chosen)]
+            page = found[:limit]
+            stale = [each for each in page if self._is_stale(connection, each)]
+        for each in stale:
+            self._freshen(each.name)
+        with self.store.read() as connection:
+            return [self._view(connection, each) for each in page], len(found) > limit
+
     def _is_stale(self, connection: sa.Connection, account: Account) -> bool:
         return accounts.needs_freshening(connection, account, self.clock.now(), self.zone)
 
+    @retried
     def _freshen(self, name: str) -> None:
         """Write what time brought (a new month, an expired grant), where it brought something."""
         self.seed()
@@ -134,6 +156,7 @@ class Bank:
 
     # Money
 
+    @retried
     def grant(
         self,
         name: str,
@@ -166,6 +189,7 @@ class Bank:
                 add_event(connection, now, "grant", account_id=found.id, by=by, detail=detail)
             return bucket_id
 
+    @retried
     def refund(self, lease_id: str, amount: int | None, by: str, note: str) -> MicroCredits:
         """Refund a settled lease, wholly where `amount` is None, and return what was refunded.
 
@@ -194,6 +218,7 @@ class Bank:
         with self.store.read() as connection:
             return accounts.effective_limits(connection, self._scope(connection, name))
 
+    @retried
     def set_limits(self, name: str, changes: Mapping[str, object], by: str) -> Limits:
         """Change some limits of an account, or of everybody ("*"), and return what holds then.
 
@@ -204,9 +229,9 @@ class Bank:
         self.seed()
         with self.store.write() as connection:
             account_id = self._scope(connection, name)
-            accounts.write_limits(connection, account_id, columns)
-            detail = {"name": name, "changes": {key: _plain(value) for key, value in changes.items()}}
-            add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
+            if accounts.write_limits(connection, account_id, columns):
+                detail = {"name": name, "changes": {key: _plain(value) for key, value in changes.items()}}
+                add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
             return accounts.effective_limits(connection, account_id)
 
     def monthly_grant(self, name: str = EVERYBODY) -> MicroCredits:
@@ -215,6 +240,7 @@ class Bank:
         with self.store.read() as connection:
             return accounts.monthly_grant(connection, self._scope(connection, name))
 
+    @retried
     def set_monthly_grant(self, name: str, amount: int, by: str) -> None:
         """Change the monthly grant of an account or of everybody; 0 is none. It counts from the next month that is
         granted; what was given stays. Raises `NotFound`, `ValueError`."""
@@ -223,9 +249,9 @@ class Bank:
         self.seed()
         with self.store.write() as connection:
             account_id = self._scope(connection, name)
-            accounts.write_limits(connection, account_id, {"monthly_grant": amount})
-            detail = {"name": name, "changes": {"monthly_grant": amount}}
-            add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
+            if accounts.write_limits(connection, account_id, {"monthly_grant": amount}):
+                detail = {"name": name, "changes": {"monthly_grant": amount}}
+                add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
 
     def _scope(self, connection: sa.Connection, name: str) -> int | None:
         return None if name == EVERYBODY else accounts.get(connection, name).id
@@ -238,6 +264,7 @@ class Bank:
         with self.store.read() as connection:
             return accounts.current_price(connection)
 
+    @retried
     def set_price(self, gpu_hour: int, cpu_hour: int, by: str) -> Price:
         """Make a new price plan. Leases that exist keep theirs. Raises `ValueError` for a negative price."""
         for price in (gpu_hour, cpu_hour):
@@ -246,12 +273,14 @@ class Bank:
         self.seed()
         with self.store.write() as connection:
             now = self.clock.now()
-            plan = accounts.current_price(connection)
-            if (plan.gpu_hour, plan.cpu_hour) == (gpu_hour, cpu_hour):
-                return plan
-            fresh = Price(plan.plan_id + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
-            values = {"id": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour, "created_at": now, "by": by}
-            connection.execute(sa.insert(schema.price_plan).values(**values))
+            values = {"gpu_hour": gpu_hour, "cpu_hour": cpu_hour, "created_at": now, "by": by}
+            while True:
+                plan = accounts.current_price(connection)
+                if (plan.gpu_hour, plan.cpu_hour) == (gpu_hour, cpu_hour):
+                    return plan
+                fresh = Price(plan.plan_id + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
+                if insert_new(connection, schema.price_plan, {"id": fresh.plan_id, **values}):
+                    break  # else another process made a plan at this moment
             detail = {"plan": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour}
             add_event(connection, now, "price", by=by, detail=detail)
             return fresh

@@ -91,6 +91,7 @@ def _charge_to(bill: Bill, segments: Sequence[Segment], until: datetime, *, free
     values: dict[str, object] = {"usage": used, "metered_until": until}
     amount = due - row["charged"]
     if amount:
+        lock_account(bill.connection, row["account_id"])  # before anything of the account, as everybody does
         lacking = max(0, amount - row["held"])
         draws = _draw(bill, lacking) if lacking else []
         number = row["charges"] + 1

@@ -24,7 +24,7 @@ from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.ports import Clock, Place
 from quota.records import add_event, change, claim, read_lease
 from quota.reserving import Reservation
-from quota.store import Store
+from quota.store import Store, retried
 from quota.transitions import IllegalMove
 
 __all__ = ["BOOT_FRESH", "Book", "Metered", "TooLate"]
@@ -53,6 +53,7 @@ class Book(BookReads):
         self.bank = bank
         self._known: set[str] = set()  # accounts are never deleted
 
+    @retried
     def reserve(self, request: LeaseRequest, place: Place) -> Lease:
         """Entitlement, hold and placement in one commit: a RESERVED lease with its slots, or `Refused`.
 
@@ -84,6 +85,7 @@ class Book(BookReads):
 
     # The way up
 
+    @retried
     def mark_starting(self, lease: Lease, deadline: datetime) -> Lease:
         """RESERVED to STARTING; the owner has until `deadline`. Raises `Refused(STOP_REQUESTED)`."""
         _still_wanted(lease)
@@ -91,6 +93,7 @@ class Book(BookReads):
             transitions.check(bill.lease, State.STARTING, Target.RUN)
             return _write(bill, "lease-starting", {"state": State.STARTING, "deadline": deadline})
 
+    @retried
     def mark_running(self, lease: Lease, boot: str, ready_at: datetime) -> Lease:
         """STARTING to RUNNING: the server answered at `ready_at`, and from then on it is charged.
 
@@ -111,6 +114,7 @@ class Book(BookReads):
 
     # Stopping
 
+    @retried
     def request_stop(
         self,
         lease_id: str,
@@ -140,6 +144,7 @@ class Book(BookReads):
 
         return self._by_id(lease_id, step)
 
+    @retried
     def cancel_stop(self, lease_id: str, by: str) -> Lease:
         """Take a stop back before its time has come: an idle server came back to life.
 
@@ -157,6 +162,7 @@ class Book(BookReads):
 
         return self._by_id(lease_id, step)
 
+    @retried
     def acknowledge(self, lease_id: str, boot: str) -> Lease:
         """To STOPPING: the owner gives up a start (its target becomes STOP, reason `failed`, unless one is there),
         or the removal of a RUNNING server with target STOP has begun. Does nothing from STOPPING on.
@@ -184,19 +190,23 @@ class Book(BookReads):
         self.observe_all([lease], seen_at)
         return self.lease(lease.id)
 
+    @retried
     def observe_all(self, leases: Sequence[Lease], seen_at: datetime) -> None:
         """The same for many, in one transaction; `last_seen` only ever grows, and only while RUNNING."""
         table = schema.lease
-        ids = [lease.id for lease in leases]
+        ids = sorted(lease.id for lease in leases)
         if not ids:
             return
         older = table.c.last_seen.is_(None) | (table.c.last_seen < seen_at)
         with self.store.write() as connection:
             for start in range(0, len(ids), _CHUNK):
-                chosen = table.c.id.in_(ids[start : start + _CHUNK])
+                mine = sa.select(table.c.id).where(table.c.id.in_(ids[start : start + _CHUNK]))
+                # On PostgreSQL: in the same order as everybody who writes several.
+                chosen = table.c.id.in_(mine.order_by(table.c.id).with_for_update(key_share=True))
                 seen = sa.update(table).where(chosen, table.c.state == State.RUNNING.value, older)
                 connection.execute(seen.values(last_seen=seen_at))
 
+    @retried
     def close(self, lease: Lease, ended_at: datetime | None, reason: StopReason, detail: str = "") -> Lease:
         """The end of a server was seen: its time stops at `ended_at` (None: at the last observation), and the lease
         goes to STOPPING. The first end and the first reason stay. Raises `IllegalMove` for one that never ran."""
@@ -212,6 +222,7 @@ class Book(BookReads):
             moved: dict[str, object] = {} if bill.lease.state is State.STOPPING else _stopping(bill, reason, detail)
             return _write(bill, "lease-ended", {**moved, "ended_at": end})
 
+    @retried
     def release(self, lease: Lease, ended_at: datetime | None = None) -> Lease:
         """The server was seen to be gone: the slot is free, the segment closed, and what the hold has too much goes
         back, in one transaction. `ended_at` counts unless an end is known; None is the last observation."""
@@ -229,6 +240,7 @@ class Book(BookReads):
 
     # Money
 
+    @retried
     def meter(self, lease: Lease, until: datetime) -> Metered:
         """Charge what is due up to `until` (not beyond now) and fill the hold up to `hold_seconds` ahead."""
         if lease.started_at is None or not lease.live:
@@ -236,6 +248,7 @@ class Book(BookReads):
         with self._claimed(lease) as bill:
             return billing.meter(bill, min(until, bill.now))
 
+    @retried
     def settle(self, lease: Lease) -> Lease:
         """The final charge (0 for a lease that never ran or is void), the rest of the hold back, SETTLED."""
         if lease.state is State.SETTLED:
@@ -245,10 +258,13 @@ class Book(BookReads):
             settled = billing.settle(bill)
             return _write(replace(bill, lease=settled), "lease-settled", {"state": State.SETTLED})
 
+    @retried
     def void(self, lease_id: str) -> None:
         """The start failed after the server was ready, so nothing is charged; what was charged already goes back."""
 
         def step(bill: Bill) -> None:
+            if bill.row()["void"]:
+                return
             bill = bill.claimed()
             if bill.lease.state is State.SETTLED:
                 billing.refund(bill, None, by="platform", note="the start failed")

@@ -14,9 +14,10 @@ from enum import StrEnum
 
 from quota.units import MicroCredits
 
-ISSUED = "platform:issued"
-REVENUE = "platform:revenue"
-EXPIRED = "platform:expired"
+PLATFORM = "platform:"
+ISSUED = f"{PLATFORM}issued"
+REVENUE = f"{PLATFORM}revenue"
+EXPIRED = f"{PLATFORM}expired"
 
 _NEVER = datetime.max.replace(tzinfo=UTC)
 

@@ -12,12 +12,12 @@ from quota import ledger, schema
 from quota.errors import Conflict
 from quota.ledger import Bucket, Kind, Posting, Transaction
 from quota.records import LIVE
-from quota.store import upsert
+from quota.store import Late, insert_new, pending, upsert
 
 _POSTING, _BALANCE, _BUCKET, _LEASE = schema.posting, schema.balance, schema.grant_bucket, schema.lease
 
 _LEGS = sa.select(_POSTING.c.sub, _POSTING.c.amount).where(_POSTING.c.key == sa.bindparam("k")).order_by(_POSTING.c.leg)
-_ADD_LEGS, _ADD_BALANCE = sa.insert(_POSTING), sa.insert(_BALANCE)
+_ADD_LEGS = sa.insert(_POSTING)
 _ADD = (
     sa.update(_BALANCE)
     .where(_BALANCE.c.sub == sa.bindparam("s"))
@@ -57,10 +57,21 @@ def _add_to_balances(connection: sa.Connection, txn: Transaction) -> None:
     changes: dict[str, int] = {}
     for leg in txn.legs:
         changes[leg.sub] = changes.get(leg.sub, 0) + leg.amount
+    shared = {sub: amount for sub, amount in changes.items() if sub.startswith(ledger.PLATFORM)}
+    add_amounts(connection, {sub: amount for sub, amount in changes.items() if sub not in shared})
+    late = pending(connection, add_amounts)
+    for sub, amount in shared.items():
+        late[sub] = late.get(sub, 0) + amount
+
+
+def add_amounts(connection: sa.Connection, changes: Late) -> None:
+    """Add to balances, in the order of their names, and make those that are missing."""
     for sub, amount in sorted(changes.items()):
-        # Not an upsert: the CHECKs would test the change as if it were the balance.
-        if amount and connection.execute(_ADD, {"s": sub, "add": amount}).rowcount == 0:
-            connection.execute(_ADD_BALANCE, {"sub": sub, "amount": amount})
+        # Not an upsert: the CHECKs would test the change as if it were the balance. A row that is missing may be
+        # made by another transaction at this moment.
+        while amount and connection.execute(_ADD, {"s": sub, "add": amount}).rowcount == 0:
+            if insert_new(connection, _BALANCE, {"sub": sub, "amount": amount}):
+                break
 
 
 def balance_of(connection: sa.Connection, sub: str) -> int:

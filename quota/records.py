@@ -88,7 +88,11 @@ _CLAIM = (
 # commit. On SQLite the whole database is already ours (`FOR UPDATE` is left out), and they only count.
 _BUMP_HOSTS = (
     sa.update(schema.host)
-    .where(schema.host.c.name.in_(sa.select(schema.host.c.name).order_by(schema.host.c.name).with_for_update()))
+    .where(
+        schema.host.c.name.in_(
+            sa.select(schema.host.c.name).order_by(schema.host.c.name).with_for_update(key_share=True)
+        )
+    )
     .values(version=schema.host.c.version + 1)
 )
 _BUMP_ACCOUNT = (

@@ -18,7 +18,7 @@ from quota.errors import NotFound
 from quota.leases import Device, DeviceState
 from quota.ports import Clock
 from quota.records import LIVE, add_event, read_devices
-from quota.store import Store, insert_new, upsert
+from quota.store import Store, insert_new, retried, upsert
 
 __all__ = ["Event", "Heartbeat", "Rows", "Sample", "Verdict"]
 
@@ -90,6 +90,7 @@ class Rows:
 
     # Heartbeats
 
+    @retried
     def beat(self, boot: str, role: str, host: str, note: str = "") -> None:
         """This process is alive now."""
         table = schema.heartbeat
@@ -110,6 +111,7 @@ class Rows:
         with self.store.read() as connection:
             return [Heartbeat(**row) for row in connection.execute(statement).mappings()]
 
+    @retried
     def drop_beat(self, boot: str) -> None:
         """This process has ended in good order."""
         with self.store.write() as connection:
@@ -117,6 +119,7 @@ class Rows:
 
     # Devices
 
+    @retried
     def put_devices(self, host: str, devices: Sequence[Device]) -> None:
         """The devices of `host` as its agent sees them now: the whole list. Known ones that are not in it are
         withdrawn: no longer told, but as lost while a lease holds them. States that somebody ordered
@@ -136,19 +139,25 @@ class Rows:
         with self.store.read() as connection:
             return read_devices(connection)
 
+    @retried
     def set_device_state(self, uuid: str, state: DeviceState, why: str, by: str = "") -> None:
         """Order a state, which goes before what the agent sees; OK takes the order back. Raises `NotFound`."""
         ordered = None if state is DeviceState.OK else state.value
         table = schema.device
         with self.store.write() as connection:
-            update = sa.update(table).where(table.c.uuid == uuid).values(ordered_state=ordered, ordered_why=why)
+            values = {"ordered_state": ordered, "ordered_why": why}
+            differs = sa.or_(*(table.c[name].is_distinct_from(value) for name, value in values.items()))
+            update = sa.update(table).where(table.c.uuid == uuid, differs).values(**values)
             if connection.execute(update).rowcount == 0:
-                raise NotFound(f"no device {uuid}")
+                if connection.scalar(sa.select(table.c.uuid).where(table.c.uuid == uuid)) is None:
+                    raise NotFound(f"no device {uuid}")
+                return
             detail = {"device": uuid, "state": state.value, "why": why}
             add_event(connection, self.clock.now(), "device-state", by=by, detail=detail)
 
     # Samples and signals
 
+    @retried
     def put_sample(self, lease_id: str, sample: Sample) -> None:
         """The latest sample of a lease. Raises `NotFound`."""
         values = {
@@ -168,6 +177,7 @@ class Rows:
             rows = connection.execute(_of_live(schema.sample)).mappings()
             return {row["lease_id"]: Sample(**_without(row, "lease_id")) for row in rows}
 
+    @retried
     def put_signal(self, lease_id: str, source: str, payload: Mapping[str, Any], at: datetime) -> None:
         """The latest signal of a lease from one source ("kit", "host", "gpu"). Raises `NotFound`."""
         values = {"lease_id": lease_id, "source": source, "at": at, "payload": dict(payload)}
@@ -191,6 +201,7 @@ class Rows:
 
     # Verdicts
 
+    @retried
     def put_verdict(
         self,
         lease_id: str,
@@ -223,6 +234,7 @@ class Rows:
 
     # History
 
+    @retried
     def add_event(
         self,
         kind: str,
@@ -254,6 +266,7 @@ class Rows:
         with self.store.read() as connection:
             return connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == key))
 
+    @retried
     def set_meta(self, key: str, value: str) -> None:
         with self.store.write() as connection:
             upsert(connection, schema.meta, [{"key": key, "value": value}])

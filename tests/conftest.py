@@ -7,13 +7,15 @@ fixture run their long loops.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 import pytest_socket
 from hypothesis import HealthCheck, settings
+
+from tests.fakes import postgres
 
 TESTS = Path(__file__).resolve().parent
 
@@ -38,6 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
 def deep(pytestconfig: pytest.Config) -> bool:
     """Whether the long form was asked for."""
     return bool(pytestconfig.getoption("--deep"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[postgres.Cluster]:
+    """A PostgreSQL server of this run's own."""
+    if postgres.missing():
+        pytest.skip(postgres.missing())
+    with postgres.Cluster() as started:
+        yield started
 
 
 def in_folder(item: pytest.Item, folder: str) -> bool:

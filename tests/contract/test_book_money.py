@@ -40,9 +40,9 @@ def test_x05_a_hundred_sessions_of_50_s_are_5000_s(desk: Desk) -> None:
     assert desk.bank.account("alice").available == GRANT - spent(desk)
 
 
-def test_x12_a_thousand_short_sessions_are_exact(tmp_path: Path) -> None:
+def test_x12_a_thousand_short_sessions_are_exact(tmp_path: Path, database: str, deep: bool) -> None:
     """Started and stopped between two ticks of any meter; 3.6 s of half a GPU cost exactly 500 micro-credits."""
-    count = 1000
+    count = 1000 if database == "sqlite" or deep else 100  # a round trip a statement; the sums are the same
     with open_desk(tmp_path) as desk:
         desk.devices(1)
         for _ in range(count):

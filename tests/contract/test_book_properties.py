@@ -231,11 +231,12 @@ class AnyOrder(RuleBasedStateMachine):
             assert lease.started_at is not None or lease.charged == 0
 
 
-def test_x07_in_any_order_the_balances_are_the_ledger(deep: bool) -> None:
+def test_x07_in_any_order_the_balances_are_the_ledger(database: str, deep: bool) -> None:
+    usual = 15 if database == "sqlite" else 3
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         AnyOrder,
         settings=settings(
-            max_examples=200 if deep else 15,
+            max_examples=200 if deep else usual,
             stateful_step_count=40,
             deadline=None,
             suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],

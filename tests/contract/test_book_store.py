@@ -25,6 +25,9 @@ from quota.errors import BerthError, Reason, Refused
 from quota.store import Store, insert_new, upsert
 
 
+pytestmark = pytest.mark.usefixtures("sqlite_only")  # PostgreSQL's are in test_postgres_store
+
+
 def url_of(folder: Path) -> str:
     return f"sqlite:///{folder / 'book.sqlite'}"
 

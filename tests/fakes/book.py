@@ -1,4 +1,4 @@
-"""A real book on a real SQLite file for tests: a clock in the test's hand, devices, and a whole life in one call."""
+"""A real book on a real database for tests: a clock in the test's hand, devices, and a whole life in one call."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from quota.rows import Rows
 from quota.store import Store
 from quota.units import MilliGpu
 from spawner.placement import best_fit
+from tests.fakes import postgres
 from tests.fakes.clock import FakeClock
 
 HOST = "h1"
@@ -111,14 +112,40 @@ def place(devices: Sequence[Device], request: LeaseRequest) -> tuple[Slot, ...]:
     return best_fit(devices, request)
 
 
+#: Where `open_desk` makes its books; without a cluster, in SQLite files. A fixture sets it for suites that run on both.
+_cluster: postgres.Cluster | None = None
+
+
+@contextmanager
+def books_on(cluster: postgres.Cluster | None) -> Iterator[None]:
+    """Have `open_desk` make its books there until the block ends."""
+    global _cluster
+    before, _cluster = _cluster, cluster
+    try:
+        yield
+    finally:
+        _cluster = before
+
+
 @contextmanager
 def open_desk(folder: Path, clock: FakeClock | None = None, defaults: Defaults | None = None) -> Iterator[Desk]:
-    """A desk on a fresh book in `folder`."""
+    """A desk on a fresh book: in `folder`, or on PostgreSQL where the suite asks for it (`books_on`)."""
+    with new_store(folder) as store:
+        yield Desk(store, clock or FakeClock(), defaults)
+
+
+@contextmanager
+def new_store(folder: Path) -> Iterator[Store]:
+    """A store on an empty migrated book."""
+    if _cluster is not None:
+        with postgres.database(_cluster) as name, Store(_cluster.url(name)) as store:
+            yield store
+        return
     path = folder / "book.sqlite"
     shutil.copy(_template(), path)
     with Store(f"sqlite:///{path}") as store:
         sa.event.listen(store.engine, "connect", _without_waiting_for_the_disk)
-        yield Desk(store, clock or FakeClock(), defaults)
+        yield store
 
 
 def _without_waiting_for_the_disk(connection: sqlite3.Connection, _record: object) -> None:

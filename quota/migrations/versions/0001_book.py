@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from quota.revisions import downgrade_refused
+
 revision = "0001"
 down_revision = None
 branch_labels = None
@@ -332,3 +334,7 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["lease_id"], ["lease.id"], name=op.f("fk_verdict_lease_id")),
         sa.PrimaryKeyConstraint("lease_id", name=op.f("pk_verdict")),
     )
+
+
+def downgrade() -> None:
+    downgrade_refused()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
+from quota.revisions import downgrade_refused
+
 revision = "0002"
 down_revision = "0001"
 branch_labels = None
@@ -36,3 +38,7 @@ def upgrade() -> None:
         sa.PrimaryKeyConstraint("owner", "key", name=op.f("pk_answered")),
     )
     op.create_index(op.f("ix_answered_at"), "answered", ["at"], unique=False)
+
+
+def downgrade() -> None:
+    downgrade_refused()
