@@ -13,6 +13,9 @@ from hub_config.screen import complain, say
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 DEBIAN_PACKAGES = {"chromium": ("chromium", "the browser tests"), "cc": ("gcc libc6-dev", "the NVML shim")}
+#: Folders of tests by whether they start whole sites; a test holds that none is left out.
+SITES = ("tests/integration", "tests/browser")
+IN_PROCESS = ("tests/unit", "tests/contract", "tests/crash", "tests/architecture", "tests/device")
 
 
 def run(*, deep: bool, extra: Sequence[str]) -> int:
@@ -32,10 +35,26 @@ def run(*, deep: bool, extra: Sequence[str]) -> int:
     )
     failed = [check for check in checks if subprocess.run(check, cwd=CHECKOUT).returncode]
     suite = (python, "-m", "pytest", *(["--deep"] if deep else []), *extra)
-    tests = subprocess.run(suite, cwd=CHECKOUT).returncode
+    tests = subprocess.run(suite, cwd=CHECKOUT).returncode if extra else run_side_by_side(suite)
     for check in failed:
         complain(f"failed: {' '.join(check[2:])}")
     return 1 if failed or tests else 0
+
+
+def run_side_by_side(suite: Sequence[str]) -> int:
+    """The suite in two processes: tests that start real sites wait more than they compute, so the others fill the
+    time. The second one's output is kept and shown when the first is done. 0 when both passed."""
+    quiet = CHECKOUT / "test-results" / "in-process.log"
+    quiet.parent.mkdir(exist_ok=True)
+    say(f"Tests in two processes; the output of {', '.join(IN_PROCESS)} follows at the end (meanwhile: {quiet})")
+    with quiet.open("wb") as out:
+        beside = subprocess.Popen([*suite, *IN_PROCESS], cwd=CHECKOUT, stdout=out, stderr=subprocess.STDOUT)
+        try:
+            codes = [subprocess.run([*suite, *SITES], cwd=CHECKOUT).returncode, beside.wait()]
+        finally:
+            beside.terminate()
+    print(quiet.read_text(encoding="utf-8", errors="replace"), flush=True)
+    return int(any(codes))
 
 
 def bring_packages() -> None:
