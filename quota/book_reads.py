@@ -24,10 +24,11 @@ class BookReads:
         with self.store.read() as connection:
             return read_lease(connection, lease_id)
 
-    def live(self) -> list[Lease]:
-        """All leases that hold a slot."""
+    def live(self, user: str | None = None) -> list[Lease]:
+        """All leases that hold a slot, of one user's servers or of all."""
+        where = [] if user is None else [schema.lease.c.holder_user == user]
         with self.store.read() as connection:
-            return read_leases(connection, LIVE)
+            return read_leases(connection, LIVE, *where)
 
     def live_of(self, holder: Holder) -> Lease | None:
         """The one live lease of a holder, if any."""

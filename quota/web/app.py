@@ -9,7 +9,7 @@ from typing import Any
 from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
 
-from quota.api import API_ROUTES, ApiNotFound
+from quota.api import API_ROUTES, ApiNotFound, document
 from quota.web.hub import HubClient
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
@@ -77,4 +77,6 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
         cookie_secret=parts.cookie_secret,
         berth_pages=make_environment(parts.zone),
         berth_prefix=prefix,
+        berth_document=document(prefix, parts.site),
+        berth_running={},
     )

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -16,7 +15,7 @@ from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from quota.web.parts import HubUnavailable, ServiceParts, Viewer
-from quota.web.problem import Problem, Why, problem_of
+from quota.web.problem import Problem, Why, problem_of, problem_text
 
 log = logging.getLogger("berth.web")
 
@@ -151,22 +150,32 @@ class Handler(HubOAuthenticated, RequestHandler):
         exc_info = kwargs.get("exc_info")
         error = exc_info[1] if exc_info else None
         problem = problem_of(error, self.parts) if error is not None and not isinstance(error, HTTPError) else None
-        self.answer_problem(problem or _plain_problem(status_code))
+        self.answer_problem(problem or plain_problem(self, status_code))
 
     def _request_summary(self) -> str:
         # Never the query: it may carry an OAuth code or a token.
         return f"{self.request.method} {self.request.path} ({self.request.remote_ip})"
 
 
-def _plain_problem(status: int) -> Problem:
+def plain_problem(handler: RequestHandler, status: int) -> Problem:
+    """What an error of tornado's own means to whoever asked `handler`."""
+    if status == 405:
+        return Problem(
+            405, Why.METHOD, "This address does not offer that.", {"Allow": ", ".join(verbs_of(type(handler)))}
+        )
     plain = {
         400: (Why.REQUEST_INVALID, "Something in the address or the request is not well formed."),
         403: (Why.FORBIDDEN, "This is not allowed."),
         404: (Why.NOT_FOUND, "There is nothing at this address."),
-        405: (Why.METHOD, "This address does not offer that."),
     }
     reason, detail = plain.get(status, (Why.INTERNAL, "The log of the service says more."))
     return Problem(status if status in plain else 500, reason, detail)
+
+
+def verbs_of(kind: type[RequestHandler]) -> list[str]:
+    """The methods that a handler offers, in tornado's order."""
+    nothing = RequestHandler._unimplemented_method
+    return [verb for verb in kind.SUPPORTED_METHODS if getattr(kind, verb.lower()) is not nothing]
 
 
 def endpoint(
@@ -218,12 +227,13 @@ class JsonHandler(Handler):
             {"WWW-Authenticate": 'token realm="JupyterHub"'},
         )
 
-    def send(self, content: Any, status: int = 200) -> None:
+    def send_text(self, status: int, text: str, headers: Mapping[str, str] | None = None) -> None:
+        """Finish with JSON that is ready."""
         self.set_status(status)
-        self.set_header("Content-Type", "application/json")
-        self.finish(json.dumps(content, ensure_ascii=False, allow_nan=False))
+        self.set_header("Content-Type", "application/json" if status < 400 else "application/problem+json")
+        for name, value in (headers or {}).items():
+            self.set_header(name, value)
+        self.finish(text)
 
     def show_problem(self, problem: Problem) -> None:
-        self.set_header("Content-Type", "application/problem+json")
-        body = {"type": "about:blank", "title": problem.title, "status": problem.status, "reason": problem.reason}
-        self.finish(json.dumps(body | {"detail": problem.detail}, ensure_ascii=False))
+        self.send_text(problem.status, problem_text(problem, getattr(self, "request_id", "")))

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jupyterhub.services.auth import HubOAuth
 
     from quota.alerts import Alerts
+    from quota.answers import Answers
     from quota.bank import Bank
     from quota.book import Book
     from quota.rows import Rows
@@ -99,6 +100,13 @@ class ServiceParts:
     isolation_words: Callable[[str], str] = _plain_mode
     image_titles: Mapping[str, str] = field(default_factory=dict)
     hub_auth: HubOAuth | None = None
+
+    @cached_property
+    def answers(self) -> Answers:
+        """Answers to requests with an idempotency key, in the same book."""
+        from quota.answers import Answers
+
+        return Answers(self.book.store, self.clock)
 
     @cached_property
     def tz(self) -> ZoneInfo:

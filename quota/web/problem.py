@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from enum import StrEnum
 
@@ -26,6 +27,9 @@ class Why(StrEnum):
     REQUEST_INVALID = "request-invalid"
     MEDIA_TYPE = "media-type"
     TOO_LARGE = "too-large"
+    CURSOR = "cursor-invalid"
+    KEY_REUSED = "idempotency-key-reused"
+    KEY_RUNNING = "idempotency-key-running"
     CONFLICT = "conflict"
     CHANGED = "changed-meanwhile"
     NOT_SETTLED = "not-settled"
@@ -43,9 +47,38 @@ TITLES = {
     409: "Not possible now",
     413: "Too large",
     415: "Not in a form that is understood",
+    422: "Not the request that it says it is",
     500: "Something went wrong in Berth",
     502: "The Hub did not answer",
     503: "Busy, try again in a moment",
+}
+
+
+#: The status that goes with each reason of the service; the document of the REST interface is made of it.
+STATUS: Mapping[Why, int] = {
+    Why.NOT_SIGNED_IN: 401,
+    Why.XSRF: 403,
+    Why.LOG_IN: 403,
+    Why.FORBIDDEN: 403,
+    Why.NOT_FOUND: 404,
+    Why.NO_LEASE: 404,
+    Why.METHOD: 405,
+    Why.JSON_INVALID: 400,
+    Why.FIELD_INVALID: 400,
+    Why.FIELD_UNKNOWN: 400,
+    Why.DATE_INVALID: 400,
+    Why.REQUEST_INVALID: 400,
+    Why.MEDIA_TYPE: 415,
+    Why.TOO_LARGE: 413,
+    Why.CURSOR: 400,
+    Why.KEY_REUSED: 422,
+    Why.KEY_RUNNING: 409,
+    Why.CONFLICT: 409,
+    Why.CHANGED: 409,
+    Why.NOT_SETTLED: 409,
+    Why.BOOK_UNAVAILABLE: 503,
+    Why.HUB_UNAVAILABLE: 502,
+    Why.INTERNAL: 500,
 }
 
 
@@ -76,6 +109,23 @@ _ASKED_WRONG = {
 }
 
 
+def status_of(reason: Why | Reason) -> int:
+    """The status of an answer with this reason."""
+    if isinstance(reason, Why):
+        return STATUS[reason]
+    if reason is Reason.BOOK_UNAVAILABLE:
+        return STATUS[Why.BOOK_UNAVAILABLE]
+    return 403 if reason in _FORBIDDEN else 400 if reason in _ASKED_WRONG else 409
+
+
+def problem_text(problem: Problem, request_id: str = "") -> str:
+    """An error as problem+json (RFC 9457): `reason` is for machines, `detail` for people, `request_id` for both where
+    the request has one."""
+    body = {"type": "about:blank", "title": problem.title, "status": problem.status, "reason": problem.reason}
+    more = {"request_id": request_id} if request_id else {}
+    return json.dumps(body | {"detail": problem.detail} | more, ensure_ascii=False)
+
+
 def busy() -> Problem:
     """The book is locked by somebody else for longer than we care to wait."""
     return Problem(
@@ -86,8 +136,7 @@ def busy() -> Problem:
 def _refused(error: Refused, parts: ServiceParts) -> Problem:
     if error.reason is Reason.BOOK_UNAVAILABLE:
         return busy()
-    status = 403 if error.reason in _FORBIDDEN else 400 if error.reason in _ASKED_WRONG else 409
-    return Problem(status, error.reason.value, parts.refusal_words(error))
+    return Problem(status_of(error.reason), error.reason.value, parts.refusal_words(error))
 
 
 def problem_of(error: BaseException, parts: ServiceParts) -> Problem | None:

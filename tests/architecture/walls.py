@@ -104,7 +104,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),
     "psutil": ("spawner/local_runtime.py", "hub_config/*"),
-    "pydantic": ("hub_config/settings.py",),
+    "pydantic": ("hub_config/settings.py", "quota/api/*"),  # REST: shapes, checks and document from one source
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
     "bcrypt": ("hub_config/*",),
     "jupyterhub": (

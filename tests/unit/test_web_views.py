@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from quota.api import asked, kit
 from quota.entitlement import Limits
 from quota.leases import Device, DeviceState, Holder, Lease, Price, Slot, State, StopReason, Target
 from quota.rows import Event, Heartbeat, Sample, Verdict
 from quota.units import MicroCredits, MilliGpu
-from quota.web import desk, kit
+from quota.web import desk
 from quota.web.figures import figures, receipt, segments_of
 from quota.web.history import evidence_words, steps
 from quota.web.lines import burn, device_card, lease_row, matches, sentence
@@ -306,5 +307,6 @@ def test_times_of_a_wrong_clock_are_clamped() -> None:
     kernels = [
         {"id": "k", "busy": False, "last_execute_at": "9000-01-01T00:00:00Z", "busy_since": "0001-01-01T00:00:00Z"}
     ]
-    found = kit.read_signals({"kernels": kernels, "terminals": 0}, AT)["kernels"][0]
+    report = asked.read(asked.Report, {"kernels": kernels, "terminals": 0})
+    found = kit.signals_of(report, AT)["kernels"][0]
     assert (found["last_execute_at"], found["busy_since"]) == ("2026-03-02T09:00:00Z", "2000-01-01T00:00:00Z")

@@ -1,0 +1,91 @@
+"""Answers to requests that carried an idempotency key, kept so that the same request gets the same answer again.
+
+A row is written before the request does anything (status 0: begun) and completed with the answer. A process that
+dies in between leaves it begun: the repeat of that request runs again, which has no second effect because whatever
+takes a key also has a natural key in the ledger or is a compare-and-swap; another request under that key is refused.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import sqlalchemy as sa
+
+from quota import schema
+from quota.errors import Conflict
+from quota.ports import Clock
+from quota.store import Store, insert_new
+
+__all__ = ["KEPT", "Answer", "Answers"]
+
+#: How long an answer is kept. A repeat after that is a new request, which the natural keys of the ledger still meet.
+KEPT = timedelta(days=7)
+_EVERY = timedelta(days=1)
+_BEGUN = 0
+_TABLE = schema.answered
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What was answered: an HTTP status below 500, and the body as it was sent."""
+
+    status: int
+    body: str
+
+
+class Answers:
+    """Keeps answers by owner and key; keys of two owners never meet. Each call is one transaction."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self.store = store
+        self.clock = clock
+        self._tidied = clock.now() - _EVERY
+
+    def begin(self, owner: str, key: str, fingerprint: str) -> Answer | None:
+        """The answer that this request was given before, or None when it is to run now: `finish` or `drop` it then.
+
+        `fingerprint` says what the request is (at most 64 characters). Raises `Conflict` when the key belongs to
+        another request. Whoever calls makes sure that it does not run the same request twice at once.
+        """
+        with self.store.write() as connection:
+            now = self.clock.now()
+            if now - self._tidied >= _EVERY:
+                _forget(connection, now)
+                self._tidied = now
+            where = (_TABLE.c.owner == owner) & (_TABLE.c.key == key)
+            connection.execute(sa.delete(_TABLE).where(where, _TABLE.c.at < now - KEPT))
+            values = {"owner": owner, "key": key, "fingerprint": fingerprint, "status": _BEGUN, "body": "", "at": now}
+            if insert_new(connection, _TABLE, values):
+                return None
+            row = connection.execute(sa.select(_TABLE).where(where)).mappings().one()
+            if row["fingerprint"] != fingerprint:
+                raise Conflict(f"the key {key!r} was used for another request")
+            return None if row["status"] == _BEGUN else Answer(row["status"], row["body"])
+
+    def finish(self, owner: str, key: str, fingerprint: str, answer: Answer) -> None:
+        """Keep the answer of a request that was begun; the first one stays. Raises `ValueError` for a status that
+        says nothing about the request itself (500 and above)."""
+        if not 100 <= answer.status < 500:
+            raise ValueError(f"an answer with status {answer.status} is not kept")
+        mine = (_TABLE.c.owner == owner) & (_TABLE.c.key == key) & (_TABLE.c.fingerprint == fingerprint)
+        values = {"status": answer.status, "body": answer.body, "at": self.clock.now()}
+        with self.store.write() as connection:
+            connection.execute(sa.update(_TABLE).where(mine, _TABLE.c.status == _BEGUN).values(**values))
+
+    def drop(self, owner: str, key: str) -> None:
+        """The request came to no answer worth keeping: it may be tried again under the same key."""
+        mine = (_TABLE.c.owner == owner) & (_TABLE.c.key == key) & (_TABLE.c.status == _BEGUN)
+        with self.store.write() as connection:
+            connection.execute(sa.delete(_TABLE).where(mine))
+
+    def forget_old(self) -> int:
+        """Take off what is older than a week, and tell how many. `begin` does it once a day by itself; a service
+        that nobody sends keys to calls this daily."""
+        with self.store.write() as connection:
+            self._tidied = self.clock.now()
+            return _forget(connection, self._tidied)
+
+
+def _forget(connection: sa.Connection, now: datetime) -> int:
+    return connection.execute(sa.delete(_TABLE).where(_TABLE.c.at < now - KEPT)).rowcount

@@ -1,0 +1,85 @@
+"""Where the kit in a user's server reports."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from jupyterhub.services.auth import HubAuth
+from tornado.web import HTTPError
+
+from quota.api import asked, fill, shapes
+from quota.api.base import ApiHandler, operation
+from quota.api.operation import Access
+from quota.leases import Holder
+from quota.web.parts import HubUnavailable
+from quota.web.problem import Problem, Why
+from quota.web.words import instant_or_none
+
+_SCOPE = re.compile(r"custom:berth:kit!server=([^/]+)/(.*)")
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def holder_of(model: Mapping[str, Any] | None) -> Holder:
+    """Whose server a token belongs to, by its one kit scope. Raises `Problem` where it is none, or not exactly one.
+
+    A user's own token holds the scope for all their servers and says nothing about which one speaks.
+    """
+    if model is None:
+        raise Problem(401, Why.NOT_SIGNED_IN, "Send the server's own token in the Authorization header.")
+    found = {match.groups() for scope in model.get("scopes", ()) if (match := _SCOPE.fullmatch(scope))}
+    if len(found) != 1:
+        raise Problem(403, Why.FORBIDDEN, "Only the token of one server can report for it.")
+    user, server = found.pop()
+    if user != model.get("name"):
+        raise Problem(403, Why.FORBIDDEN, "The token belongs to one user, and its scope to another.")
+    return Holder(user, server)
+
+
+def _clamped(moment: datetime | None, now: datetime) -> str | None:
+    """A time of the server's own clock, which may be wrong: never after `now`."""
+    return instant_or_none(None if moment is None else max(_EPOCH, min(moment, now)))
+
+
+def signals_of(report: asked.Report, now: datetime) -> dict[str, Any]:
+    """The payload of the signal "kit", in the one form that the book keeps."""
+    kernels = [
+        {
+            "id": kernel.id,
+            "busy": kernel.busy,
+            "last_execute_at": _clamped(kernel.last_execute_at, now),
+            "busy_since": _clamped(kernel.busy_since, now),
+        }
+        for kernel in report.kernels
+    ]
+    return {"kernels": kernels, "terminals": report.terminals}
+
+
+class KitSignals(ApiHandler):
+    """Where the kit of a user's server reports, with that server's token and for that server alone."""
+
+    @operation(
+        "Report of the kit in a server",
+        shapes.Heard,
+        body=asked.Report,
+        problems=(Why.DATE_INVALID, Why.NO_LEASE, Why.NOT_FOUND),
+        access=Access.SERVER,
+    )
+    async def post(self) -> shapes.Heard:
+        """Kernels and terminals, with the server's own token and for that server alone."""
+        token = HubAuth.get_token(self.hub_auth, self, in_cookie=False)
+        try:
+            model = await self.hub_auth.user_for_token(token, sync=False) if token else None
+        except HTTPError as error:
+            raise HubUnavailable(str(error.log_message)) from None
+        holder = holder_of(model)
+        now = self.parts.clock.now()
+        payload = signals_of(self.body(asked.Report), now)
+        lease = await self.in_thread(self.parts.book.live_of, holder)
+        if lease is None:
+            raise Problem(404, Why.NO_LEASE, "This server holds no lease.")
+        await self.in_thread(self.parts.rows.put_signal, lease.id, "kit", payload, now)
+        idle = await self.in_thread(self.parts.rows.verdict, lease.id)
+        return shapes.Heard(lease_id=lease.id, at=now, idle=fill.verdict(idle))

@@ -1,0 +1,56 @@
+"""Every address of REST, below `/services/berth/api/v1/`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from quota.api.base import ApiHandler
+from quota.api.held import Leases, OneLease, RefundLease, StopLease
+from quota.api.kit import KitSignals
+from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
+from quota.api.site import Fleet, Prices, Profiles, TheDocument
+
+#: What stands in an address: how it is matched, and how the document tells it.
+PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "lease_id": (
+        r"([A-Za-z0-9_-]{1,64})",
+        {"description": "The id of a lease.", "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}},
+    ),
+    "name": (
+        r"([^/]+)",
+        {
+            "description": 'The name of an account; "*" is everybody where an operation says so.',
+            "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[^\u0000-\u001f\u007f/]+$"},
+        },
+    ),
+}
+
+ADDRESSES: Mapping[str, type[ApiHandler]] = {
+    "me": Me,
+    "me/usage": MyUsage,
+    "profiles": Profiles,
+    "leases": Leases,
+    "leases/{lease_id}": OneLease,
+    "leases/{lease_id}/stop": StopLease,
+    "leases/{lease_id}/refund": RefundLease,
+    "accounts": Accounts,
+    "accounts/{name}": Account,
+    "accounts/{name}/grants": Grants,
+    "accounts/{name}/limits": LimitsOf,
+    "accounts/{name}/monthly-grant": MonthlyGrantOf,
+    "prices": Prices,
+    "fleet": Fleet,
+    "kit/signals": KitSignals,
+    "openapi.json": TheDocument,
+}
+
+
+def pattern_of(address: str) -> str:
+    """The regular expression that tornado matches for an address."""
+    parts = re.split(r"\{(\w+)\}", address)
+    return "".join(PATH_PARAMETERS[part][0] if number % 2 else re.escape(part) for number, part in enumerate(parts))
+
+
+API_ROUTES: list[tuple[str, type[ApiHandler]]] = [(pattern_of(path), kind) for path, kind in ADDRESSES.items()]
