@@ -1,6 +1,6 @@
 """What REST may be asked: parameters and bodies as models, which check, and from which the document is made.
 
-Bodies are strict (no "5" for 5, no 1.0, no true for 1) and know no other fields; parameters are text and strict alike.
+Bodies are strict (no "5" for 5, no true for 1) and know no other fields; parameters are text and strict alike.
 A wrong value becomes a `Problem` that names the field.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from decimal import Decimal
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
@@ -98,6 +99,16 @@ class AskedUsage(Paged):
 # ---- bodies ----
 
 
+def _whole(value: object) -> object:
+    """A JSON number that is whole: to JSON Schema 5.0 is the integer 5 as well. The rest is for the model to judge."""
+    if isinstance(value, Decimal) and value.adjusted() < 20 and value == value.to_integral_value():
+        return int(value)
+    return value
+
+
+Whole = Annotated[int, BeforeValidator(_whole)]
+
+
 class Body(BaseModel):
     """A body; here an object without fields, which may be left out."""
 
@@ -134,7 +145,7 @@ _PLAIN: JsonDict = {"properties": {"credits": {"type": ["string", "number"]}}, "
 class Amount(Body):
     """An amount: `amount_micro_credits` (an integer) or `credits` ("12.5")."""
 
-    amount_micro_credits: int | None = Field(None, ge=1, le=fields.LARGEST_AMOUNT)
+    amount_micro_credits: Whole | None = Field(None, ge=1, le=fields.LARGEST_AMOUNT)
     credits: Credits = None
     note: Note = ""
 
@@ -175,9 +186,9 @@ class NewLimits(Body):
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    max_servers: int | None = _some(0, MOST_SERVERS)
-    max_gpu_milli: int | None = _some(0, MOST_GPU_MILLI)
-    monthly_micro_credits: int | None = _some(0, fields.LARGEST_AMOUNT)
+    max_servers: Whole | None = _some(0, MOST_SERVERS)
+    max_gpu_milli: Whole | None = _some(0, MOST_GPU_MILLI)
+    monthly_micro_credits: Whole | None = _some(0, fields.LARGEST_AMOUNT)
     profiles: list[str] | None = Field(None, description="Names of profiles.")
 
     def changes(self, known: set[str]) -> dict[str, object]:
@@ -197,14 +208,14 @@ class NewLimits(Body):
 class NewMonthlyGrant(Body):
     """What is given each month from the next one on; 0 is nothing."""
 
-    micro_credits: int = Field(ge=0, le=fields.LARGEST_AMOUNT)
+    micro_credits: Whole = Field(ge=0, le=fields.LARGEST_AMOUNT)
 
 
 class NewPrices(Body):
     """Prices of leases from now on; those that exist keep theirs."""
 
-    gpu_hour_micro_credits: int = Field(ge=0, le=DEAREST)
-    cpu_hour_micro_credits: int = Field(ge=0, le=DEAREST)
+    gpu_hour_micro_credits: Whole = Field(ge=0, le=DEAREST)
+    cpu_hour_micro_credits: Whole = Field(ge=0, le=DEAREST)
 
 
 def _past(value: object) -> datetime | None:
@@ -243,7 +254,7 @@ class Report(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     kernels: list[Kernel] = Field(max_length=MOST_KERNELS)
-    terminals: int = Field(ge=0, le=MOST_TERMINALS)
+    terminals: Whole = Field(ge=0, le=MOST_TERMINALS)
 
 
 # ---- reading them ----

@@ -128,6 +128,8 @@ _HEADERS: Mapping[str, Json] = {
     "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}},
 }
 _MAY_WAIT = frozenset({409, 502, 503})
+#: Statuses of errors that come from what was asked for, and are kept under a key.
+_KEPT = frozenset({403, 404, 409})
 
 
 def _shared(address: str) -> Json:
@@ -187,7 +189,7 @@ def _responses(spec: Operation) -> Json:
         }
     for status, reasons in spec.reasons.items():
         headers = ["Retry-After"] if status in _MAY_WAIT else ["WWW-Authenticate"] if status == 401 else []
-        headers += ["Idempotency-Replayed"] if spec.keyed and status < 500 else []
+        headers += ["Idempotency-Replayed"] if spec.keyed and status in _KEPT else []
         narrow = {"properties": {"status": {"const": status}, "reason": {"enum": list(reasons)}}}
         found[str(status)] = {
             "description": f"{TITLES[status]}: {', '.join(f'`{reason}`' for reason in reasons)}",

@@ -64,7 +64,7 @@ class KitSignals(ApiHandler):
         "Report of the kit in a server",
         shapes.Heard,
         body=asked.Report,
-        problems=(Why.DATE_INVALID, Why.NO_LEASE, Why.NOT_FOUND),
+        problems=(Why.DATE_INVALID, Why.NO_LEASE, Why.NOT_FOUND, Why.TOO_OFTEN),
         access=Access.SERVER,
     )
     async def post(self) -> shapes.Heard:
@@ -76,6 +76,8 @@ class KitSignals(ApiHandler):
             raise HubUnavailable(str(error.log_message)) from None
         holder = holder_of(model)
         now = self.parts.clock.now()
+        if wait := self.parts.reports.take(holder, now):
+            raise Problem(429, Why.TOO_OFTEN, "This server reports too often.", {"Retry-After": str(wait)})
         payload = signals_of(self.body(asked.Report), now)
         lease = await self.in_thread(self.parts.book.live_of, holder)
         if lease is None:

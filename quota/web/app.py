@@ -10,14 +10,20 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound, document
+from quota.web.base import plain_problem
+from quota.book_timing import time_transactions
+from quota.tracing import RequestId
+from quota.web.access import log_request
 from quota.web.hub import HubClient
+from quota.web.metrics import Meters
+from quota.web.interface import Interface
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
+from quota.web.problem import problem_text
 from quota.web.render import STATIC, make_environment
+from quota.web.scrape import MetricsPage, Scraper
 
 __all__ = ["HubClient", "HubPort", "HubUnavailable", "HubUser", "ProfileView", "ServiceParts", "make_app"]
-
-log = logging.getLogger("berth.web.access")
 
 #: Threads for calls of the book; more would only wait for each other at its lock.
 BOOK_THREADS = 8
@@ -25,28 +31,37 @@ BOOK_THREADS = 8
 IDENTITY_SECONDS = 30
 
 
-class Health(RequestHandler):
+class Plain(RequestHandler):
+    """Base of what is neither a page nor REST: its errors are problem+json too."""
+
+    def set_default_headers(self) -> None:
+        self.set_header("X-Content-Type-Options", "nosniff")
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
+
+    def write_error(self, status_code: int, **_: Any) -> None:
+        problem = plain_problem(self, status_code)
+        self.clear()
+        self.set_status(problem.status)
+        for name, value in problem.headers.items():
+            self.set_header(name, value)
+        self.set_header("Content-Type", "application/problem+json")
+        self.finish(problem_text(problem))
+
+
+class Assets(Plain, StaticFileHandler):
+    """Styles, scripts and pictures of the pages."""
+
+
+class Away(Plain, RedirectHandler):
+    """From the bare name to the address with its slash."""
+
+
+class Health(Plain):
     """Answers while the service lives: no log-in, no book, nothing told."""
 
     def get(self) -> None:
         self.set_header("Cache-Control", "no-store")
         self.finish({"status": "ok"})
-
-
-def log_request(handler: RequestHandler) -> None:
-    """One line a request, without its query or headers: those may carry tokens."""
-    status, request = handler.get_status(), handler.request
-    level = logging.ERROR if status >= 500 else logging.WARNING if status >= 400 else logging.INFO
-    viewer = getattr(handler, "viewer", None)
-    log.log(
-        level,
-        "%d %s %s %s %.0f ms",
-        status,
-        request.method,
-        request.path,
-        viewer.name if viewer else "-",
-        1000 * request.request_time(),
-    )
 
 
 def keep_secrets(record: logging.LogRecord) -> bool:
@@ -65,12 +80,17 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes.append((prefix + "api/.*", ApiNotFound, common))
     routes += [(prefix + path, handler, common) for path, handler in PAGE_ROUTES]
     routes += [
+        (prefix + "api", Interface, common),
         (prefix + "health", Health),
-        (prefix + "static/(.*)", StaticFileHandler, {"path": str(STATIC)}),
-        (prefix.rstrip("/"), RedirectHandler, {"url": prefix, "permanent": False}),
+        (prefix + "metrics", MetricsPage, common),
+        (prefix + "static/(.*)", Assets, {"path": str(STATIC)}),
+        (prefix.rstrip("/"), Away, {"url": prefix, "permanent": False}),
     ]
+    meters = Meters(prefix, routes)
+    time_transactions(parts.book.store, meters.transaction)
     return Application(
         routes,
+        transforms=[RequestId],
         default_handler_class=PageNotFound,
         default_handler_args=common,
         log_function=log_request,
@@ -79,4 +99,6 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
         berth_prefix=prefix,
         berth_document=document(prefix, parts.site),
         berth_running={},
+        berth_meters=meters,
+        berth_scraper=Scraper(parts),
     )

@@ -12,12 +12,12 @@ from typing import Any
 import httpx
 from jupyterhub.httpclient import JupyterHubHTTPClient
 from jupyterhub.services.auth import HubOAuth
-from tornado.httpserver import HTTPServer
 from tornado.netutil import bind_sockets
 from tornado.routing import AnyMatches, PathMatches, Rule, RuleRouter
 
 from quota.units import MilliGpu
 from quota.web.app import HubClient, ProfileView, ServiceParts, make_app
+from quota.web.server import Server
 from spawner.messages import words
 from tests.fakes.book import Desk
 from tests.fakes.hub import ACCESS, BROWSER, CLIENT_ID, FakeHub
@@ -104,7 +104,7 @@ async def open_service(desk: Desk, *, static: str | None = None, port: int = 0, 
     parts = ServiceParts(**{**values, **more})
     threads = ThreadPoolExecutor(4)
     router = RuleRouter([Rule(PathMatches("/hub/.*"), hub.app(static)), Rule(AnyMatches(), make_app(parts, threads))])
-    server = HTTPServer(router)
+    server = Server(router)
     server.add_sockets(sockets)
     service = Service(url, hub, desk, parts)
     try:
