@@ -15,10 +15,12 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from hub_config.commands_book import add_commands
 from hub_config.datafolder import DataFolder
+from hub_config.guards import private_umask
 from hub_config.screen import complain, say
 from hub_config.settings import SettingsError
-from quota.errors import BerthError, NotFound, Refused
+from quota.errors import BerthError, NotFound, Reason, Refused
 from quota.units import parse_credits, show_credits
 from spawner.messages import words
 from spawner.names import check_username
@@ -68,6 +70,7 @@ def command_status(args: argparse.Namespace) -> int:
 
 def command_grant(args: argparse.Namespace) -> int:
     from hub_config.compose import parts
+    from quota.revisions import ready
 
     _existing(args.data)
     amount = parse_credits(args.credits)
@@ -76,8 +79,8 @@ def command_grant(args: argparse.Namespace) -> int:
     made = parts(args.data)
     if args.expires is not None and args.expires <= made.clock.now():
         raise ValueError(f"--expires {args.expires.isoformat()} has passed; nobody could use such a grant")
-    made.store.migrate()
     try:
+        ready(made.store)
         if args.create:
             check_username(args.account)  # else it could never log in, and "*" means everybody elsewhere
             made.bank.ensure_account(args.account)
@@ -87,6 +90,8 @@ def command_grant(args: argparse.Namespace) -> int:
         complain(f"There is no account {args.account!r}. It is made at that user's first start; or add --create.")
         return FINDING
     except Refused as refusal:
+        if refusal.reason is Reason.BOOK_UNAVAILABLE:
+            raise
         complain(words(refusal))
         return USAGE
     finally:
@@ -187,6 +192,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("name", choices=["berth", "idle-culler"])
     sub.add_argument("--data", type=_folder, default=None, help="data folder (the environment's BERTH_DATA)")
 
+    add_commands(command)
     command("agent", command_agent, "Run the agent of this GPU host.")
     return top
 
@@ -196,6 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that has no "…" shows "?" instead of ending this
     args = parser().parse_args(argv)
+    private_umask()
     try:
         code: int = args.run(args)
     except (SettingsError, FileNotFoundError, ValueError) as error:
@@ -207,6 +214,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as error:  # a data folder that is a file, belongs to somebody else, or is on a full disk
         where = f"{error.filename}: " if error.filename else ""
         complain(f"{where}{error.strerror or error}. Is the data folder usable? Another one is named with --data.")
+        return FINDING
+    except Refused as refused:  # the book cannot be reached
+        from hub_config.book_trouble import trouble
+
+        complain(trouble(refused) if refused.reason is Reason.BOOK_UNAVAILABLE else words(refused))
         return FINDING
     except BerthError as error:
         complain(str(error))

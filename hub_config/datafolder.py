@@ -11,6 +11,9 @@ from pathlib import Path
 
 from hub_config.settings import COMMENTED, Settings, SettingsError, parse
 
+#: The variable of the environment with the password of the book's database.
+BOOK_PASSWORD = "BERTH_BOOK_PASSWORD"
+
 
 @dataclass(frozen=True, slots=True)
 class DataFolder:
@@ -23,12 +26,42 @@ class DataFolder:
         return self.root / "berth.toml"
 
     @property
-    def book_url(self) -> str:
-        return f"sqlite:///{self.root / 'book.sqlite'}"
+    def book_file(self) -> Path:
+        """The book, unless `[book]` of `berth.toml` names another database."""
+        return self.root / "book.sqlite"
+
+    def book_url(self, settings: Settings) -> str:
+        """Where the book is, without a password."""
+        return settings.book.url or f"sqlite:///{self.book_file}"
+
+    def book_password(self, settings: Settings) -> str | None:
+        """Its password: BERTH_BOOK_PASSWORD, else the file that `berth.toml` names (relative to this folder). None
+        leaves it to PostgreSQL's own ways (~/.pgpass, a socket that asks nothing). Raises `SettingsError`."""
+        given = os.environ.get(BOOK_PASSWORD)
+        if given or not settings.book.password_file:
+            return given or None
+        path = self.root / settings.book.password_file
+        try:
+            return path.read_text(encoding="utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            why = getattr(error, "strerror", None) or "it is no text"
+            raise SettingsError(
+                f"{self.settings_file}: book.password_file: {path} cannot be read: {why}; "
+                f"write the password of the database into it (chmod 600), or give it as {BOOK_PASSWORD}"
+            ) from None
 
     @property
     def hub(self) -> Path:
         return self.root / "hub"
+
+    @property
+    def hub_database(self) -> Path:
+        return self.hub / "jupyterhub.sqlite"
+
+    @property
+    def unfinished_restore(self) -> Path:
+        """There while a restore is putting things into place; `berth up` does not start on half of one."""
+        return self.root / "restore-unfinished"
 
     @property
     def runs(self) -> Path:

@@ -12,6 +12,7 @@ import tomllib
 from datetime import timedelta
 from fractions import Fraction
 from typing import Annotated, Any, Literal
+from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -79,6 +80,34 @@ def _share(value: Any) -> Any:
     return int(milli)
 
 
+def _book_url(value: Any) -> str:
+    """A database without its password. What was written is never told again: it may hold one."""
+    remedy = 'write postgresql://USER@HOST/DATABASE, or sqlite:////an/absolute/path.sqlite, or "" for the data folder'
+    if not isinstance(value, str):
+        raise ValueError(f"this is no text in quotes; {remedy}")
+    if not value:
+        return value
+    try:
+        parts = urlsplit(value)
+        parts.port  # noqa: B018 - raises where it is no number
+    except ValueError:
+        raise ValueError(f"this is not the URL of a database; {remedy}") from None
+    userinfo, at, _ = parts.netloc.rpartition("@")
+    options = {name.lower() for name, _ in parse_qsl(parts.query, keep_blank_values=True)}
+    if (at and ":" in userinfo) or options & {"password", "passfile", "sslpassword"}:
+        raise ValueError(
+            "there is a password in it, where everybody reads it who sees this file; take it out, and name a file "
+            "with it as password_file, or give it in the environment as BERTH_BOOK_PASSWORD"
+        )
+    if parts.scheme in ("postgresql", "postgres", "postgresql+psycopg"):
+        if not parts.path.strip("/"):
+            raise ValueError(f"the name of the database is missing; {remedy}")
+    elif parts.scheme != "sqlite" or parts.netloc or not parts.path.startswith("//") or len(parts.path) < 3:
+        raise ValueError(f"Berth keeps its book in PostgreSQL or in a SQLite file; {remedy}")
+    return value
+
+
+BookUrl = Annotated[str, BeforeValidator(_book_url)]
 Duration = Annotated[timedelta, BeforeValidator(_duration_never_off)]
 DurationOrOff = Annotated[timedelta | None, BeforeValidator(_duration)]
 Zone = Annotated[str, AfterValidator(_zone)]
@@ -102,6 +131,11 @@ class Backend(_Table):
     kind: Literal["local"] = "local"
 
 
+class BookTable(_Table):
+    url: BookUrl = ""
+    password_file: str = ""
+
+
 class Gpus(_Table):
     source: Literal["auto", "nvml", "simulated", "none"] = "auto"
     simulated: int = Field(2, ge=0, le=64)
@@ -119,6 +153,11 @@ class Idle(_Table):
     without_gpu: DurationOrOff = timedelta(hours=2)
     notice: Duration = timedelta(minutes=5)
     check_every: Duration = timedelta(seconds=30)
+
+
+class Logs(_Table):
+    format: Literal["json", "text"] = "json"
+    level: Literal["debug", "info", "warning"] = "info"
 
 
 class FirstStart(_Table):
@@ -141,9 +180,11 @@ class ProfileTable(_Table):
 class Settings(_Table):
     site: Site = Site()
     backend: Backend = Backend()
+    book: BookTable = BookTable()
     gpus: Gpus = Gpus()
     hub: HubTable = HubTable()
     idle: Idle = Idle()
+    logs: Logs = Logs()
     first_start: FirstStart = FirstStart()
     profiles: tuple[ProfileTable, ...] = ()
 
@@ -225,6 +266,11 @@ COMMENTED = """\
 [backend]
 # kind = "local"             # servers are processes of this machine: a trial, no isolation between users
 
+[book]                       # who holds what, and what it cost
+# url = ""                   # empty: a SQLite file in this folder; or "postgresql://berth@db.example/berth"
+# password_file = ""         # a file with the password of that database, e.g. "secrets/book_password"; never in the
+                             # url. The environment's BERTH_BOOK_PASSWORD goes before it
+
 [gpus]
 # source = "auto"            # auto: real GPUs when there is an NVIDIA driver, simulated ones otherwise
                              # nvml: real ones or none; simulated; none
@@ -241,6 +287,10 @@ COMMENTED = """\
 # without_gpu = "2 h"
 # notice = "5 min"           # shown to its user before it is stopped
 # check_every = "30 s"
+
+[logs]
+# format = "json"            # one JSON object a line in logs/*.log; or "text"
+# level = "info"             # debug, info or warning
 
 [first_start]                # fills a new book once; afterwards these belong to the admin page
 # monthly_credits = 100      # each user's grant for a calendar month

@@ -93,7 +93,7 @@ def upgrade(store: Store, to: str = "head") -> None:
     with store.write() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
-            _check_encoding(connection)
+            check_encoding(connection)
         upgrade_in(connection, to)
 
 
@@ -110,7 +110,8 @@ def downgrade_refused() -> None:
     raise BerthError("a book cannot go back to an older schema; restore a backup made before with: berth restore FILE")
 
 
-def _check_encoding(connection: sa.Connection) -> None:
+def check_encoding(connection: sa.Connection) -> None:
+    """Raises `BerthError` for a PostgreSQL database that is not in UTF-8."""
     encoding = connection.scalar(sa.text("SHOW server_encoding"))
     if encoding != "UTF8":
         raise BerthError(

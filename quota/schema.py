@@ -16,6 +16,9 @@ from sqlalchemy.types import TypeDecorator
 from quota.leases import LIVE, DeviceState, HolderKind, State, StopReason, Target
 from quota.ledger import Kind
 
+#: The newest revision of `quota/migrations`, which builds what is declared here; a test compares the two.
+REVISION = "0002"
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 

@@ -26,6 +26,7 @@ from urllib.parse import quote
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from quota import schema
 from quota.errors import BerthError, Reason, Refused
 
 BUSY_SECONDS = 30
@@ -53,6 +54,8 @@ _ENDED_FOR_ANOTHER = frozenset({"40001", "40P01"})  # serialization_failure, dea
 _LOCKED = "55P03"
 _NO_SCHEMA = frozenset({"42P01", "42703"})  # undefined table, undefined column
 _NOT_ALLOWED = "42501"
+
+_REVISION = sa.text("SELECT version_num FROM alembic_version")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -125,6 +128,18 @@ class Store:
 
         upgrade(self)
 
+    def check(self) -> None:
+        """Nothing where the book has the schema of this code; else as `quota.revisions.check` says."""
+        try:
+            with self.read() as connection:
+                if connection.scalar(_REVISION) == schema.REVISION:
+                    return
+        except Refused:
+            pass  # no such table, or no answer: which of them is said below
+        from quota.revisions import check
+
+        check(self)
+
     @contextmanager
     def write(self) -> Iterator[sa.Connection]:
         """A write transaction: committed when the block ends, rolled back when it raises. Do not nest; no network
@@ -136,7 +151,7 @@ class Store:
                 yield connection
             return
         if not self._line.acquire(timeout=BUSY_SECONDS):
-            raise Refused(Reason.BOOK_UNAVAILABLE, why="the book is busy")
+            raise self._unavailable("the book is busy")
         try:
             with self._transaction(berth_write=True) as connection:
                 yield connection
@@ -174,11 +189,11 @@ class Store:
         state = getattr(inner, "sqlstate", None)
         why = self._one_line(inner or error)
         if state in _ENDED_FOR_ANOTHER:
-            return Contended(Reason.BOOK_UNAVAILABLE, why=why)
+            return Contended(Reason.BOOK_UNAVAILABLE, why=why, where=self.where)
         if state == _LOCKED:
-            return Refused(Reason.BOOK_UNAVAILABLE, why="the book is busy")
+            return self._unavailable("the book is busy")
         if state in _NO_SCHEMA:
-            return Refused(Reason.BOOK_UNAVAILABLE, why=f"{why}; is its schema this Berth's? Run: berth migrate")
+            return self._unavailable(f"{why}; is its schema this Berth's? Run: berth migrate")
         if isinstance(error, sa.exc.IntegrityError):
             return None
         if isinstance(error, sa.exc.DataError) or isinstance(inner, OverflowError):
@@ -186,9 +201,14 @@ class Store:
         lost = isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
         known = sa.exc.OperationalError | sa.exc.InterfaceError | sa.exc.InternalError | sa.exc.TimeoutError
         broken_file = type(error) is sa.exc.DatabaseError  # "database disk image is malformed"
-        if lost or broken_file or state == _NOT_ALLOWED or isinstance(error, known):
-            return Refused(Reason.BOOK_UNAVAILABLE, why=why)
+        # The driver found fault with the URL's options before it asked any server.
+        bad_option = isinstance(error, sa.exc.ProgrammingError) and error.statement is None
+        if lost or broken_file or bad_option or state == _NOT_ALLOWED or isinstance(error, known):
+            return self._unavailable(why)
         return None
+
+    def _unavailable(self, why: str) -> Refused:
+        return Refused(Reason.BOOK_UNAVAILABLE, why=why, where=self.where)
 
     def _one_line(self, error: BaseException) -> str:
         words = " ".join(str(error).split()) or type(error).__name__
