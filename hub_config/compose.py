@@ -88,11 +88,13 @@ def inventory_of(settings: Settings, data: DataFolder) -> Inventory | None:
     """The devices of this machine: real ones where an NVIDIA driver answers, else simulated ones if wanted."""
     source = settings.gpus.source
     if source in ("auto", "nvml"):
-        from spawner.nvml import NvmlInventory  # pynvml is only touched where it is wanted
+        from spawner.nvml_process import NoDriver, NvmlProcess  # pynvml is only touched where it is wanted
 
-        found = NvmlInventory.detect()
-        if found is not None or source == "nvml":
+        found = NvmlProcess.detect()
+        if found is not None:
             return found
+        if source == "nvml":
+            return NoDriver()
     if source == "none":
         return None
     return SimulatedInventory(settings.gpus.simulated, seed=data.secret("deployment", 8))
@@ -118,7 +120,7 @@ class Parts:
 
     @cached_property
     def store(self) -> Store:
-        return Store(self.data.book_url)
+        return Store(self.data.book_url(self.settings), self.data.book_password(self.settings))
 
     @cached_property
     def bank(self) -> Bank:

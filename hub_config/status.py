@@ -11,6 +11,7 @@ from hub_config.datafolder import DataFolder
 from hub_config.processes import read_pid
 from hub_config.screen import devices_words
 from quota.leases import Device, Lease
+from quota.revisions import ready
 from quota.units import show_credits, show_share
 
 PROCESSES = ("hub", "agent", "proxy", "berth", "idle-culler")
@@ -21,8 +22,8 @@ def status(data: DataFolder) -> dict[str, Any]:
     """Everything an operator asks first. `healthy` is True while it is up and no finding stands."""
     made = parts(data.root)
     info = _up_info(data)
-    made.store.migrate()
     try:
+        ready(made.store)
         devices, live, boots = made.rows.devices(), made.book.live(), made.rows.boots()
     finally:
         made.store.close()

@@ -22,11 +22,14 @@ PURE: dict[str, frozenset[str]] = {
     "quota/pricing.py": frozenset(),
     "quota/metering.py": frozenset(),
     "quota/ledger.py": frozenset(),
+    "quota/vitals.py": frozenset(),
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),
     "quota/web/period.py": frozenset(),
     "images/catalog.py": frozenset(),
     "spawner/fleet.py": frozenset(),
+    "spawner/health.py": frozenset(),
+    "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/placement.py": frozenset(),
     "spawner/sharing.py": frozenset(),
@@ -85,6 +88,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "sqlalchemy": (
         "quota/schema.py",
         "quota/store.py",
+        "quota/revisions.py",
+        "quota/dump.py",  # rows as they are, of any revision
         "quota/records.py",
         "quota/book.py",
         "quota/book_reads.py",
@@ -97,14 +102,18 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/audit.py",
         "quota/rows.py",
         "quota/alerts.py",
+        "quota/facts.py",
+        "quota/book_timing.py",  # listens to the engine
         "quota/answers.py",
         "quota/migrations/*",
     ),
-    "alembic": ("quota/store.py", "quota/migrations/*"),
+    "alembic": ("quota/revisions.py", "quota/migrations/*"),
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),
     "psutil": ("spawner/local_runtime.py", "hub_config/*"),
     "pydantic": ("hub_config/settings.py", "quota/api/*"),  # REST: shapes, checks and document from one source
+    "prometheus_client": ("quota/web/metrics.py", "quota/web/scrape.py", "spawner/metrics.py"),
+    "pythonjsonlogger": ("hub_config/logs.py",),
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
     "bcrypt": ("hub_config/*",),
     "jupyterhub": (
@@ -119,6 +128,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     ),
     "jupyterhub_traefik_proxy": ("hub_config/proxy.py",),
     "tornado": (
+        "quota/tracing.py",  # types of the transform that gives a request its id
         "spawner/gpu_spawner.py",
         "hub_config/*",
         "quota/web/*",
