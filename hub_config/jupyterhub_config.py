@@ -11,10 +11,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth, compose, proxy, roles
+from hub_config import auth, compose, guards, logs, managed, proxy, roles
+from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
+from hub_config.datafolder import BOOK_PASSWORD
 from hub_config.ports import Ports
-from quota.errors import Refused
+from quota.errors import BerthError, Refused
 from quota.web.home import home_view
 from spawner.gpu_spawner import LocalGpuSpawner
 
@@ -29,6 +31,7 @@ def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
     configure_spawner(c, made, ports, boot)
     configure_services(c, made, ports)
     configure_pages(c, made)
+    guards.guard_pages(c)
 
 
 def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
@@ -90,11 +93,13 @@ def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
 
 
 def configure_services(c: Any, made: Parts, ports: Ports) -> None:
+    managed.install()  # a killed service is back within seconds, not within half a minute
     command = [sys.executable, "-m", "hub_config", "service"]
     environment = {
         "BERTH_DATA": str(made.data.root),
         "BERTH_HUB_PID": str(os.getpid()),
         "PATH": os.environ.get("PATH", ""),
+        **{name: value for name in (BOOK_PASSWORD,) if (value := os.environ.get(name))},
     }
     c.JupyterHub.services = [
         {
@@ -106,6 +111,7 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
             "display": False,  # the navigation bar has its pages
         },
         {"name": "idle-culler", "command": [*command, "idle-culler"], "environment": environment},
+        {"name": "prometheus", "api_token": made.data.secret("metrics_token"), "display": False},  # no process of ours
     ]
 
 
@@ -128,9 +134,15 @@ def load_extra(made: Parts, load_subconfig: Any) -> None:
 
 
 def run(c: Any, load_subconfig: Any) -> None:
+    guards.private_umask()
     made = compose.parts(Path(os.environ["BERTH_DATA"]))
+    try:
+        made.store.check()
+    except BerthError as error:
+        sys.exit(f"berth: {trouble(error) if isinstance(error, Refused) else error}")
     boot = compose.new_boot("hub")
     compose.keep_beating(made.rows, boot, "hub", made.host)
+    logs.set_up_hub(c, made.data.logs, made.settings)
     configure(c, made, Ports.load(made.data), os.environ.get("BERTH_HOST", "127.0.0.1"), boot)
     load_extra(made, load_subconfig)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
+import threading
+import time
 from pathlib import Path
 from subprocess import Popen
 from typing import Any
@@ -11,13 +14,16 @@ from urllib.parse import unquote
 
 import bcrypt
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
-from tornado.ioloop import PeriodicCallback
-from traitlets import Integer, Unicode, default
+from traitlets import Unicode, default
 
 from hub_config.processes import die_with_parent_hard
 
 #: Characters that end a quoted string in a traefik rule, or have no place in a path.
 _UNSAFE = frozenset("`\"'\\") | {chr(code) for code in range(32)}
+
+#: A traefik that ends this soon after its start, twice in a row, is started again ever more slowly.
+QUICK_SECONDS = 5.0
+MOST_PAUSE = 5.0
 
 
 class BerthProxy(TraefikFileProviderProxy):
@@ -27,10 +33,10 @@ class BerthProxy(TraefikFileProviderProxy):
     of 0.3 s a request, and pastes names into rules unquoted.
     """
 
-    check_seconds = Integer(1, config=True, help="How often to look whether traefik is alive, in seconds.")
     pid_file = Unicode("", config=True, help="Where to write traefik's pid; empty for nowhere.")
 
-    _watch: PeriodicCallback | None = None
+    _stopping = False
+    _quick_ends = 0  # in a row, without a life worth the name between them
 
     @default("traefik_api_hashed_password")
     def _cheap_hash(self) -> str:
@@ -47,11 +53,34 @@ class BerthProxy(TraefikFileProviderProxy):
         if self.pid_file:
             Path(self.pid_file).write_text(f"{self.traefik_process.pid}\n", encoding="ascii")
 
+        self._wait_for_its_end(self.traefik_process)
+
+    def _wait_for_its_end(self, process: Popen[bytes]) -> None:
+        """A thread sleeps until traefik ends: noticed at once, and nothing to do while it lives."""
+        loop, began = asyncio.get_running_loop(), time.monotonic()
+
+        def wait() -> None:
+            process.wait()
+            with contextlib.suppress(RuntimeError):  # the loop is closed: the hub itself has ended
+                loop.call_soon_threadsafe(self._ended, process, time.monotonic() - began)
+
+        threading.Thread(target=wait, name="traefik", daemon=True).start()
+
+    def _ended(self, process: Popen[bytes], lived: float) -> None:
+        if self._stopping or process is not self.traefik_process:
+            return
+        self._quick_ends = self._quick_ends + 1 if lived < QUICK_SECONDS else 0
+        pause = min(MOST_PAUSE, 0.1 * 2**self._quick_ends) if self._quick_ends > 1 else 0.0
+        self.log.warning("The proxy ended with code %s; starting it again in %g s", process.returncode, pause)
+        asyncio.get_running_loop().call_later(pause, self._start_again)
+
+    def _start_again(self) -> None:
+        if not self._stopping:
+            self._start_traefik()  # static and dynamic configuration are on disk: all routes come back with it
+
     async def start(self) -> None:
         self._keep_routes_only()
         await super().start()
-        self._watch = PeriodicCallback(self._restart_if_dead, self.check_seconds * 500)
-        self._watch.start()
 
     def _keep_routes_only(self) -> None:
         """Rules of a hub that was killed are kept, so that its users' servers answer while the hub is still starting;
@@ -66,17 +95,8 @@ class BerthProxy(TraefikFileProviderProxy):
         http["routers"].pop("route_api", None)
 
     async def stop(self) -> None:
-        if self._watch is not None:
-            self._watch.stop()
-            self._watch = None
+        self._stopping = True
         await super().stop()
-
-    def _restart_if_dead(self) -> None:
-        code = self.traefik_process.poll()
-        if code is None:
-            return
-        self.log.warning("The proxy ended with code %s; starting it again", code)
-        self._start_traefik()  # static and dynamic configuration are on disk: all routes come back with it
 
     async def add_route(self, routespec: str, target: str, data: Any) -> None:
         bad = sorted(_UNSAFE & set(unquote(routespec)))
