@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import threading
@@ -22,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeGuard
 
 from spawner import processes
 from spawner.ports import Load, Look, Seen, ServerSpec, Unreachable
@@ -44,6 +46,8 @@ TABLE_AGE_S = 0.5
 
 _LEASE_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST_US = 2**53  # the year 2255
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 
 class LocalRuntime:
@@ -122,7 +126,11 @@ class LocalRuntime:
 
     def _look(self) -> Look:
         with os.scandir(self._root) as entries:
-            names = {entry.name for entry in entries if _LEASE_ID.fullmatch(entry.name) and entry.is_dir()}
+            names = {
+                entry.name
+                for entry in entries
+                if _LEASE_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+            }
         seen = {name: self._seen(name) for name in names}
         # A look at every environment is dear, so it is taken only where the records do not tell: at the first look,
         # where a runner and its server are dead without a record, and where a run directory has vanished.
@@ -143,11 +151,11 @@ class LocalRuntime:
         started_at = _time(start, "started_at_us")
         alive = self._runner(lease_id) or self._server(lease_id)
         # Read after the runner was seen: one that ended in between has left its record by now.
-        exited = self._record(lease_id, "exit.json")
+        exited = self._exited(lease_id)
         if exited is None:
             return Seen(lease_id, alive is not None, started_at)
         code, number = exited.get("code"), exited.get("signal")
-        exit_code = code if isinstance(code, int) else -number if isinstance(number, int) else None
+        exit_code = code if _is_small(code) else -number if _is_small(number) else None
         return Seen(lease_id, False, started_at, _time(exited, "ended_at_us"), exit_code)
 
     # ---- stop, remove ------------------------------------------------------------------------------------------
@@ -158,7 +166,7 @@ class LocalRuntime:
         Where the runner was killed, a later call forces it when the grace has passed.
         """
         folder = self._folder(lease_id)
-        if not folder.is_dir() or (folder / "exit.json").exists():
+        if not folder.is_dir() or self._exited(lease_id) is not None:
             return
         runner = self._runner(lease_id)
         now = time.clock_gettime(time.CLOCK_BOOTTIME)  # the same for every process of this machine
@@ -260,7 +268,7 @@ class LocalRuntime:
         descendants with what they, the server and the runner waited for is all that was ever used.
         """
         with self._lock:
-            if self._record(lease_id, "exit.json") is not None:
+            if self._exited(lease_id) is not None:
                 return Load(None, None)
             table = self._recent_table()
             runner, server = (self._in_table(table, lease_id, name) for name in ("start.json", "server.json"))
@@ -294,13 +302,16 @@ class LocalRuntime:
     def log_tail(self, lease_id: str, lines: int) -> tuple[str, ...]:
         """The last lines of what the server wrote; empty where it wrote nothing."""
         try:
-            with open(self._log(lease_id), "rb") as file:
+            fd = os.open(self._log(lease_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            with open(fd, "rb") as file:
+                if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe, or a link to what is not its user's to see
+                    return ()
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - TAIL_BYTES))
-                text = file.read().decode("utf-8", "replace")
+                text = file.read(TAIL_BYTES).decode("utf-8", "replace")
         except OSError:
             return ()
-        return tuple(text.splitlines()[-lines:]) if lines > 0 else ()
+        return tuple(plain(line) for line in text.splitlines()[-lines:]) if lines > 0 else ()
 
     # ---- who belongs to a lease --------------------------------------------------------------------------------
 
@@ -336,6 +347,15 @@ class LocalRuntime:
 
     # ---- files -------------------------------------------------------------------------------------------------
 
+    def _exited(self, lease_id: str) -> dict[str, object] | None:
+        """The record of a server's end. A runner writes it when its server has been collected, so one that tells of an
+        end while that server lives is somebody else's, and tells nothing."""
+        record = self._record(lease_id, "exit.json")
+        if record is None or self._server(lease_id) is None:
+            return record
+        self._records.pop((lease_id, "exit.json"), None)
+        return None
+
     def _record(self, lease_id: str, name: str) -> dict[str, object] | None:
         key = (lease_id, name)
         if key not in self._records:
@@ -357,9 +377,19 @@ class LocalRuntime:
         return self._logs / f"{lease_id}.log"
 
 
+def plain(line: str) -> str:
+    """A line of a log without colours and without what would steer the terminal of whoever reads it."""
+    return "".join(sign if sign.isprintable() or sign == "\t" else "?" for sign in _COLOURS.sub("", line))
+
+
+def _is_small(value: object) -> TypeGuard[int]:
+    return type(value) is int and abs(value) < 2**31
+
+
 def _time(record: Mapping[str, object] | None, name: str) -> datetime | None:
+    """A moment on record; None where there is none, or one that no clock showed."""
     value = record.get(name) if record else None
-    return _EPOCH + timedelta(microseconds=value) if isinstance(value, int) else None
+    return _EPOCH + timedelta(microseconds=value) if type(value) is int and 0 <= value < _LATEST_US else None
 
 
 def _sync(folder: Path) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+LARGEST_PID = 2**31
 _DEAD = frozenset("ZXx")
 
 
@@ -45,7 +46,7 @@ class Identity:
         if record is None:
             return None
         pid, start_time, boot = record.get("pid"), record.get("start_time"), record.get("boot_id")
-        if isinstance(pid, int) and isinstance(start_time, int) and isinstance(boot, str):
+        if type(pid) is type(start_time) is int and 0 < pid < LARGEST_PID and isinstance(boot, str):
             return cls(pid, start_time, boot)
         return None
 

@@ -22,10 +22,12 @@ Exit codes: 0 the server ran and its end is on record; 1 it was not started (the
 from __future__ import annotations
 
 import ctypes
+import errno
 import fcntl
 import json
 import os
 import signal
+import stat
 import sys
 import time
 from contextlib import suppress
@@ -36,6 +38,8 @@ TICK_SECONDS = 1.0
 #: A log above the limit is cut to its last part, which goes to LOG.1; bytes.
 LOG_LIMIT = 16 << 20
 LOG_KEPT = 2 << 20
+#: A record has some hundred bytes, a spec its environment; bytes.
+LARGEST_RECORD = 4 << 20
 #: How long a full disk may keep the end from going on record; then the last observation has to do.
 RECORD_PATIENCE_SECONDS = 60.0
 
@@ -67,10 +71,29 @@ def write_record(run_dir: str, name: str, record: dict[str, object]) -> None:
 
 
 def read_record(run_dir: str, name: str) -> dict[str, object] | None:
+    """A record; None where there is none, or what is there was not written by a runner. Raises `OSError` where the disk
+    fails.
+
+    A user's process may reach this directory: a link, a pipe (whose reader would wait for ever), a folder or a huge
+    file in a record's place must cost no other server anything.
+    """
     try:
-        with open(os.path.join(run_dir, name), "rb") as file:
-            record = json.loads(file.read())
-    except (FileNotFoundError, ValueError):
+        fd = os.open(os.path.join(run_dir, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.ENOTDIR):  # a link, a socket, taken away
+            return None
+        raise
+    with open(fd, "rb") as file:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            return None
+        raw = file.read(LARGEST_RECORD + 1)
+    if len(raw) > LARGEST_RECORD:
+        return None
+    try:
+        record = json.loads(raw)
+    except (ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) else None
 
@@ -181,7 +204,7 @@ def become_server(spec: dict[str, object], umask: int) -> None:
     try:
         os.setpgid(0, 0)
         os.umask(umask)
-        log = os.open(str(spec["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        log = os.open(str(spec["log"]), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.close(log)
@@ -199,6 +222,7 @@ def supervise(run_dir: str, spec: dict[str, object], server: int) -> tuple[int, 
     """Wait until the server ends. Returns its wait status and when that was seen, microseconds since the epoch."""
     deadline: float | None = None
     last_ask: object = None
+    next_cut = time.monotonic() + TICK_SECONDS
     while True:
         wait = TICK_SECONDS if deadline is None else max(0.0, min(TICK_SECONDS, deadline - time.monotonic()))
         caught = signal.sigtimedwait(WAITED, wait)
@@ -214,8 +238,9 @@ def supervise(run_dir: str, spec: dict[str, object], server: int) -> tuple[int, 
             deadline = wanted if deadline is None else min(deadline, wanted)
         if deadline is not None and time.monotonic() >= deadline:
             os.kill(server, signal.SIGKILL)
-        if caught is None:
+        if time.monotonic() >= next_cut:  # by the clock: children that end all the time must not keep it from happening
             bound_log(str(spec["log"]))
+            next_cut = time.monotonic() + TICK_SECONDS
 
 
 def stop_mark(run_dir: str) -> object:
@@ -278,16 +303,25 @@ def children() -> list[int]:
 
 
 def bound_log(path: str) -> None:
-    """Keep the log from filling the disk: past the limit its last part moves to LOG.1. Writers append, so may go on."""
+    """Keep the log from filling the disk: past the limit its last part moves to LOG.1. Writers append, so may go on.
+
+    What is no plain file is left alone: a link in the log's place must not have another file cut.
+    """
     try:
-        if os.stat(path).st_size <= LOG_LIMIT:
-            return
-        with open(path, "r+b") as log, open(f"{path}.1", "wb") as kept:
-            log.seek(-LOG_KEPT, os.SEEK_END)
-            kept.write(log.read(LOG_KEPT))
-            log.truncate(0)
+        log = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return  # no room for a copy is no reason to end a server
+        return
+    with open(log, "r+b") as file, suppress(OSError):  # no room for a copy is no reason to end a server
+        found = os.fstat(log)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size <= LOG_LIMIT:
+            return
+        with suppress(FileNotFoundError):
+            os.unlink(f"{path}.1")
+        kept = os.open(f"{path}.1", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(kept, "wb") as rest:
+            file.seek(-LOG_KEPT, os.SEEK_END)
+            rest.write(file.read(LOG_KEPT))
+        file.truncate(0)
 
 
 def leave_record(run_dir: str, record: dict[str, object]) -> None:

@@ -114,12 +114,20 @@ def test_x29_an_end_that_nobody_asked_for_is_closed(
 def test_an_end_is_never_before_the_start() -> None:
     early = ended(0, at(-700))
     for one, seen in (
-        (lease(State.RUNNING), early),
+        (lease(State.RUNNING, last_seen=None), early),
         (lease(State.RUNNING, last_seen=None), None),
         (lease(State.RUNNING, last_seen=at(-700)), None),
     ):
         (action,) = plan(one, seen)
         assert isinstance(action, Close) and action.ended_at == one.started_at
+
+
+@pytest.mark.parametrize("forged", [at(-700), at(-3), at(+1), at(10**9)])
+def test_an_end_on_record_lies_between_the_last_look_and_now(forged: datetime) -> None:
+    """Whoever can write the record cannot make their use shorter than what was seen, nor reach into the future."""
+    one = lease(State.RUNNING)
+    (action,) = plan(one, ended(0, forged))
+    assert isinstance(action, Close) and at(-2) <= action.ended_at <= NOW
 
 
 @pytest.mark.parametrize("state", [State.RESERVED, State.STARTING])
