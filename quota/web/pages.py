@@ -30,6 +30,8 @@ class PageHandler(Handler):
         self.set_header("Cache-Control", "no-store")
         self.set_header("X-Content-Type-Options", "nosniff")
         self.set_header("Referrer-Policy", "same-origin")
+        # For redirects and files; `page` says what a page may load.
+        self.set_header("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
 
     @property
     def prefix(self) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from quota.bank import Bank
     from quota.book import Book
     from quota.rows import Rows
+    from quota.web.throttle import Throttle
 
 
 class HubUnavailable(BerthError):
@@ -107,6 +108,13 @@ class ServiceParts:
         from quota.answers import Answers
 
         return Answers(self.book.store, self.clock)
+
+    @cached_property
+    def reports(self) -> Throttle:
+        """How often each server's kit may report. Used on the loop alone."""
+        from quota.web.throttle import Throttle
+
+        return Throttle()
 
     @cached_property
     def tz(self) -> ZoneInfo:

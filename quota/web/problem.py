@@ -27,6 +27,7 @@ class Why(StrEnum):
     REQUEST_INVALID = "request-invalid"
     MEDIA_TYPE = "media-type"
     TOO_LARGE = "too-large"
+    TOO_OFTEN = "too-often"
     CURSOR = "cursor-invalid"
     KEY_REUSED = "idempotency-key-reused"
     KEY_RUNNING = "idempotency-key-running"
@@ -48,6 +49,7 @@ TITLES = {
     413: "Too large",
     415: "Not in a form that is understood",
     422: "Not the request that it says it is",
+    429: "Too often",
     500: "Something went wrong in Berth",
     502: "The Hub did not answer",
     503: "Busy, try again in a moment",
@@ -70,6 +72,7 @@ STATUS: Mapping[Why, int] = {
     Why.REQUEST_INVALID: 400,
     Why.MEDIA_TYPE: 415,
     Why.TOO_LARGE: 413,
+    Why.TOO_OFTEN: 429,
     Why.CURSOR: 400,
     Why.KEY_REUSED: 422,
     Why.KEY_RUNNING: 409,
