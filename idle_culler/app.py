@@ -11,6 +11,7 @@ import contextlib
 import logging
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -18,9 +19,11 @@ from datetime import datetime, timedelta
 from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
 from idle_culler.ports import SCOPES, CullerBook, CullerRows, HubApi, HubForbidden, HubUnavailable
 from idle_culler.signals import STALE, Known, Memory, Unknown, read, recall
+from quota import tracing
 from quota.errors import NotFound
 from quota.leases import HolderKind, Lease, State, StopReason, Target
 from quota.ports import Clock
+from quota.vitals import Vitals, to_note
 
 log = logging.getLogger("berth.idle_culler")
 
@@ -78,6 +81,8 @@ class Culler:
         self._may: bool | None = None  # whether the token has its scopes; None: not yet asked
         self._troubles: list[str] | None = None  # None: no cycle has ended yet
         self._last_success: datetime | None = None
+        self._counts = {"cycles": 0, "errors": 0, "reclaims": 0}
+        self._took: float | None = None  # seconds of the last cycle that came to its end
         self._stops = asyncio.Semaphore(STOPS_AT_ONCE)
 
     def health(self) -> str:
@@ -88,8 +93,29 @@ class Culler:
             state = "starting"
         return f"{state}; last successful cycle: {when}"
 
+    def vitals(self) -> Vitals:
+        """The same for the heartbeat's row, with what it counts: this process has no port of its own."""
+        gauges = {"cycle_period_seconds": self._parts.cycle_seconds}
+        if self._took is not None:
+            gauges["cycle_duration_seconds"] = round(self._took, 6)
+            gauges["blind_leases"] = sum(written.rule == Rule.BLIND for written in self._written.values())
+        return Vitals(self.health(), self._last_success, dict(self._counts), gauges)
+
     async def cycle(self) -> Cycle:
         """Judge every running lease of the book, and reclaim. Raises only when the book cannot be read."""
+        began = time.monotonic()
+        self._counts["cycles"] += 1
+        try:
+            done = await self._cycle()
+        except BaseException:
+            self._counts["errors"] += 1
+            raise
+        self._counts["errors"] += bool(self._troubles)
+        self._counts["reclaims"] += done.reclaimed
+        self._took = time.monotonic() - began
+        return done
+
+    async def _cycle(self) -> Cycle:
         troubles: list[str] = []
         try:
             leases = [
@@ -211,7 +237,8 @@ class Culler:
             return False
         if stopping is None:
             return False
-        log.info("Reclaiming %s of %s: %s", stopping.id, stopping.holder, stopping.stop_detail)
+        told = {"event": "lease-reclaimed", "lease": lease.id, "user": lease.holder.user, "server": lease.holder.server}
+        log.info("Reclaiming %s of %s: %s", stopping.id, stopping.holder, stopping.stop_detail, extra=told)
         await self._end(stopping, troubles)
         return True
 
@@ -263,10 +290,10 @@ class Culler:
     # Heartbeat
 
     async def beat(self) -> None:
-        """Write the heartbeat with `health`. A book that does not answer is the cycle's trouble to tell."""
+        """Write the heartbeat with `vitals`. A book that does not answer is the cycle's trouble to tell."""
         parts = self._parts
         try:
-            await asyncio.to_thread(parts.rows.beat, parts.boot, ROLE, parts.host, self.health())
+            await asyncio.to_thread(parts.rows.beat, parts.boot, ROLE, parts.host, to_note(self.vitals()))
         except Exception:
             log.exception("The heartbeat could not be written")
 
@@ -278,7 +305,7 @@ def _kind(decision: Decision) -> str:
 def _same_again(before: Written, kind: str, rule: Rule, deadline: datetime | None, now: datetime) -> bool:
     """The same was written a moment ago."""
     same = (before.kind, before.rule, before.deadline) == (kind, rule.value, deadline)
-    return same and before.at is not None and now - before.at < SAME_AGAIN
+    return same and before.at is not None and timedelta(0) <= now - before.at < SAME_AGAIN  # a clock may be set back
 
 
 def _told_blind(before: Written | None) -> bool:
@@ -326,6 +353,7 @@ async def run(parts: CullerParts, stop: asyncio.Event) -> None:
 
 
 async def _one_cycle(culler: Culler) -> None:
+    tracing.begin()  # one id for a cycle: the Hub's lines about what it stops carry it
     try:
         await culler.cycle()
     except Exception:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import aiohttp
 
 from idle_culler.ports import HubForbidden, HubServer, HubUnavailable, Stopped
+from quota import tracing
 
 #: A stop is answered within the Hub's slow_stop_timeout (10 s), with 202 where it takes longer.
 TIMEOUT_SECONDS = 30.0
@@ -68,7 +69,9 @@ class HubClient:
             self._session = aiohttp.ClientSession(timeout=self._timeout, headers=self._headers, trust_env=False)
         what = f"{method} {path.partition('?')[0]}"
         try:
-            async with self._session.request(method, self._url + path, allow_redirects=False) as answer:
+            async with self._session.request(
+                method, self._url + path, allow_redirects=False, headers=tracing.outgoing()
+            ) as answer:
                 body = await answer.read()
                 status = answer.status
         except (aiohttp.ClientError, TimeoutError, asyncio.IncompleteReadError, OSError) as error:

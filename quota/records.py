@@ -24,6 +24,7 @@ from quota.leases import (
     StopReason,
     Target,
 )
+from quota.tracing import request_id
 from quota.units import MicroCredits, MilliGpu
 
 Row = Mapping[Any, Any]
@@ -251,9 +252,11 @@ def add_event(
     by: str = "",
     detail: Mapping[str, Any] | None = None,
 ) -> None:
-    """Append to the history. Nothing is ever taken from it but by age."""
+    """Append to the history, with the id of the request that it is part of. Nothing is ever taken from it but by
+    age."""
     values = {"at": now, "kind": kind, "lease_id": lease_id, "account_id": account_id, "by": by}
-    connection.execute(_ADD_EVENT, {**values, "detail": dict(detail or {})})
+    request = {"request_id": request_id()} if request_id() else {}
+    connection.execute(_ADD_EVENT, {**values, "detail": {**(detail or {}), **request}})
 
 
 def insert_slots(connection: sa.Connection, lease_id: str, slots: Iterable[Slot]) -> None:

@@ -9,6 +9,7 @@ died by itself, so nothing is charged or released here.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import os
 import sys
 import time
@@ -24,7 +25,7 @@ from traitlets import Float, default
 
 from quota.errors import Reason, Refused
 from quota.leases import Holder, Lease, LeaseRequest, State, StopReason
-from spawner import form
+from spawner import form, metrics
 from spawner.container import INHERITED, Place, server_spec
 from spawner.homes import prepare_home, settings_folder
 from spawner.hub_facts import asked_by, name_of
@@ -98,6 +99,15 @@ class GpuSpawner(Spawner):
     @default("options_from_form")
     def _default_options_from_form(self) -> Any:
         return _flatten
+
+    def options_from_query(self, query_data: Mapping[str, Any]) -> dict[str, Any]:
+        """Options in the address of the start page: the Hub would start a server for whoever follows a link, and a
+        link (or an image) of another site would spend somebody's credits. The form is shown instead, with these words.
+        """
+        words = "A link cannot start a server. Choose below, then press the button."
+        error = SpawnException(words, reason="link", status_code=403, log_message=f"{self._log_name}: by a link")
+        error.jupyterhub_message = words
+        raise error
 
     @default("apply_user_options")
     def _default_apply_user_options(self) -> Any:
@@ -352,7 +362,7 @@ class GpuSpawner(Spawner):
 
     def start_polling(self) -> None:
         self._unproven = False
-        super().start_polling()
+        contextvars.Context().run(super().start_polling)  # what comes later is no part of the request that started it
 
     def get_state(self) -> dict[str, Any]:
         state: dict[str, Any] = super().get_state()
@@ -443,6 +453,7 @@ def _torch_version() -> str | None:
 
 def spawn_exception(refused: Refused) -> SpawnException:
     """A refusal as the Hub wants it: words for people, the reason for the metric, the whole for the log."""
+    metrics.refused(refused.reason)
     text = words(refused)
     facts = {key: value for key, value in refused.facts.items() if key != "log"}
     tail = refused.facts.get("log")

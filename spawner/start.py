@@ -15,9 +15,11 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from quota import tracing
 from quota.errors import BerthError, Reason, Refused, Stale
 from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.transitions import IllegalMove
+from spawner import metrics
 from spawner.fleet import describe, held_words
 from spawner.ports import Seen, ServerSpec, Unreachable
 from spawner.progress import Progress
@@ -83,6 +85,7 @@ class Start:
         Raises `Refused`: what the book refuses, STOPPING, STOP_REQUESTED, START_FAILED (facts `exit_code`, `tail`,
         `log`), START_TIMEOUT, BOOK_UNAVAILABLE. Then nothing is held any more, or is on its way to be given back.
         """
+        tracing.bind(user=self._request.holder.user, server=self._request.holder.server)
         try:
             return await self._steps()
         except Exception as error:
@@ -95,19 +98,27 @@ class Start:
         wiring = self._wiring
         self._told.say(5, "Checking your request")
         await self._wait_for_earlier()
-        lease = self.lease = await self._book(wiring.book.reserve, self._request, wiring.place)
+        with metrics.timed("reserve"):
+            lease = self.lease = await self._book(wiring.book.reserve, self._request, wiring.place)
         _OURS.add(lease.id)
+        metrics.RESERVATIONS.inc()
+        tracing.bind(lease=lease.id)
+        log.info("Lease %s is reserved for %s", lease.id, lease.holder, extra={"event": "lease-reserved"})
         self._told.say(25, await self._room_words(lease))
         deadline = wiring.clock.now() + timedelta(seconds=wiring.start_timeout_s)
         give_up_at = time.monotonic() + wiring.start_timeout_s
         lease = self.lease = await self._advance(wiring.book.mark_starting, deadline)
         spec = await self._world(self._make_spec, lease)
         self._check()
+        await self._check_wanted()  # it may have taken long; nobody else's room is used then
         self._told.say(35, "Starting the server")
-        await self._world(wiring.runtime.start, spec)
-        await self._until_it_answers(give_up_at)
+        with metrics.timed("start"):
+            await self._world(wiring.runtime.start, spec)
+        with metrics.timed("ready"):
+            await self._until_it_answers(give_up_at)
         lease = self.lease = await self._advance(wiring.book.mark_running, wiring.boot, wiring.clock.now())
         _OURS.discard(lease.id)
+        log.info("Lease %s runs: the server answers", lease.id, extra={"event": "lease-running"})
         self._told.say(95, "JupyterLab answers")
         return lease
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import time
 from collections.abc import Callable, Coroutine
@@ -22,8 +23,10 @@ _POOL: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="berth-spaw
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of a blocking call. Cancelling the caller does not stop a call that has begun."""
-    return await asyncio.get_running_loop().run_in_executor(_POOL, partial(function, *args, **kwargs))
+    """The result of a blocking call, made in the caller's context. Cancelling the caller does not stop a call that has
+    begun."""
+    call = partial(contextvars.copy_context().run, function, *args, **kwargs)
+    return await asyncio.get_running_loop().run_in_executor(_POOL, call)
 
 
 _BEGUN: set[asyncio.Task[Any]] = set()

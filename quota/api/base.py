@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from pydantic import BaseModel
 
+from quota import tracing
 from quota.answers import Answer
 from quota.api.asked import Paged, Parameters, read
 from quota.api.operation import Access, Operation, words_of
@@ -148,7 +149,7 @@ class ApiHandler(JsonHandler):
                 await self._quietly(self.parts.answers.drop, *mine)
                 raise
             self.check_promised(problem)
-            answer = Answer(problem.status, problem_text(problem, getattr(self, "request_id", "")))
+            answer = Answer(problem.status, problem_text(problem, tracing.request_id()))
             headers = problem.headers
         await self._quietly(self.parts.answers.finish, *mine, print_, answer)
         self.send_text(answer.status, answer.body, headers)

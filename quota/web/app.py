@@ -10,13 +10,13 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound, document
-from quota.web.base import plain_problem
 from quota.book_timing import time_transactions
-from quota.tracing import RequestId
 from quota.web.access import log_request
+from quota.web.arrival import RequestId
+from quota.web.base import plain_problem
 from quota.web.hub import HubClient
-from quota.web.metrics import Meters
 from quota.web.interface import Interface
+from quota.web.metrics import Meters
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
 from quota.web.problem import problem_text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -14,6 +15,7 @@ from tornado.http1connection import HTTP1Connection
 from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
+from quota import tracing
 from quota.web.parts import HubUnavailable, ServiceParts, Viewer
 from quota.web.problem import Problem, Why, problem_of, problem_text
 
@@ -85,7 +87,8 @@ class Handler(HubOAuthenticated, RequestHandler):
     async def in_thread(self, call: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run a blocking call of the book without holding up the loop."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self.threads, functools.partial(call, *args, **kwargs))
+        in_context = functools.partial(contextvars.copy_context().run, call, *args, **kwargs)
+        return await loop.run_in_executor(self.threads, in_context)
 
     # ---- who asks ----
 
@@ -236,4 +239,4 @@ class JsonHandler(Handler):
         self.finish(text)
 
     def show_problem(self, problem: Problem) -> None:
-        self.send_text(problem.status, problem_text(problem, getattr(self, "request_id", "")))
+        self.send_text(problem.status, problem_text(problem, tracing.request_id()))

@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
+from quota import tracing
 from quota.web.parts import HubUnavailable, HubUser
 
 TIMEOUT_SECONDS = 10.0
@@ -16,6 +17,7 @@ STOP_SECONDS = 5.0
 #: The Hub cuts longer answers itself; we follow its pages.
 PAGE_SIZE = 200
 LONGEST_LIST = 20_000
+_PAGED = "application/jupyterhub-pagination+json"
 
 
 class HubClient:
@@ -52,7 +54,7 @@ class HubClient:
         request = HTTPRequest(
             self._url + path,
             method=method,
-            headers={"Authorization": f"token {self._token}", "Accept": "application/jupyterhub-pagination+json"},
+            headers={"Authorization": f"token {self._token}", "Accept": _PAGED, **tracing.outgoing()},
             connect_timeout=TIMEOUT_SECONDS,
             request_timeout=seconds,
             follow_redirects=False,

@@ -22,6 +22,7 @@ from idle_culler.hub_api import HubClient
 from quota import schema
 from quota.leases import Holder, Lease, StopReason, Target
 from quota.store import upsert
+from quota.vitals import from_note
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.culled_hub import TOKEN, CulledHub
 
@@ -399,7 +400,7 @@ async def test_run_beats_survives_and_ends(world: World, quick: None, caplog: py
 
     def note() -> str:
         beats = world.desk.rows.boots(role="idle-culler")
-        return beats[0].note if beats else ""
+        return from_note(beats[0].note).words if beats else ""
 
     stop = asyncio.Event()
     running = asyncio.create_task(run(world.parts(book=Book(), cycle_seconds=0.05), stop))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from collections.abc import Callable
 from typing import Any
 
@@ -58,16 +59,21 @@ class Push:
             self._client.close()
 
     async def _send(self) -> None:
+        request_id = secrets.token_hex(16)  # as service `berth` will log it
         try:
             await self._client.fetch(
                 HTTPRequest(
                     self._url,
                     method="POST",
-                    headers={"Authorization": f"token {self._token}", "Content-Type": "application/json"},
+                    headers={
+                        "Authorization": f"token {self._token}",
+                        "Content-Type": "application/json",
+                        "X-Request-Id": request_id,
+                    },
                     body=json.dumps(bounded(self._read())),
                     connect_timeout=TIMEOUT_SECONDS,
                     request_timeout=TIMEOUT_SECONDS,
                 )
             )
         except Exception as error:  # the service restarts, the network hiccups: the notebook must not notice
-            log.debug("signals were not taken: %s", error)
+            log.debug("signals were not taken: %s (request %s)", error, request_id)
