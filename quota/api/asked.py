@@ -10,9 +10,18 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic.config import JsonDict
 
 from quota.units import MicroCredits
@@ -149,24 +158,30 @@ class Amount(Body):
     credits: Credits = None
     note: Note = ""
 
-    def amount(self, *, optional: bool = False) -> MicroCredits | None:
-        """The one amount that was given. Raises `Problem`."""
-        given = {"amount_micro_credits": self.amount_micro_credits, "credits": self.credits}
-        found = [(name, value) for name, value in given.items() if value is not None]
-        if not found and optional:
-            return None
-        if len(found) != 1:
+    _needed: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        """Raises `Problem`."""
+        given = [value for value in (self.amount_micro_credits, self.credits) if value is not None]
+        if len(given) > 1 or (self._needed and not given):
             raise fields.wrong("amount_micro_credits", "give either this (an integer) or credits (such as 12.5)")
-        name, value = found[0]
-        if value <= 0:
-            raise fields.wrong(name, "an amount above zero is needed")
-        return MicroCredits(value)
+        if given and given[0] <= 0:
+            raise fields.wrong("credits", "an amount above zero is needed")
+        return self
+
+    @property
+    def amount(self) -> MicroCredits | None:
+        """What was given, above zero; None where nothing was."""
+        value = self.credits if self.amount_micro_credits is None else self.amount_micro_credits
+        return None if value is None else MicroCredits(value)
 
 
 class NewGrant(Amount):
     """A grant of one amount. `key` is what the Idempotency-Key header says, for clients that cannot send it."""
 
     model_config = ConfigDict(json_schema_extra={"oneOf": [_MICRO, _PLAIN]})
+    _needed: ClassVar[bool] = True
 
     key: str | None = Field(None, min_length=1, max_length=fields.LONGEST_KEY, pattern=f"^{fields.KEY_PATTERN}$")
 
@@ -191,10 +206,15 @@ class NewLimits(Body):
     monthly_micro_credits: Whole | None = _some(0, fields.LARGEST_AMOUNT)
     profiles: list[str] | None = Field(None, description="Names of profiles.")
 
-    def changes(self, known: set[str]) -> dict[str, object]:
-        """What was sent, in the book's words. Raises `Problem`."""
+    @model_validator(mode="after")
+    def _something(self) -> Self:
+        """Raises `Problem`."""
         if not self.model_fields_set:
             raise fields.wrong("limits", "nothing to set was sent")
+        return self
+
+    def changes(self, known: set[str]) -> dict[str, object]:
+        """What was sent, in the book's words. Raises `Problem` for a profile that is not in the menu."""
         strange = sorted(set(self.profiles or ()) - known)
         if strange:
             raise fields.wrong("profiles", f"{strange[0][:40]!r} is no profile; known: {', '.join(sorted(known))}")

@@ -90,5 +90,5 @@ class RefundLease(LeaseHandler):
         """Wholly where no amount is given, never above what was charged, and once: the same again changes nothing. The
         credit is a new grant without an end; debt is paid from it first."""
         body = self.body(asked.NewRefund)
-        done = await actions.refund_lease(self, lease_id, body.amount(optional=True), body.note)
+        done = await actions.refund_lease(self, lease_id, body.amount, body.note)
         return shapes.Refunded(lease_id=lease_id, refunded_micro_credits=done)

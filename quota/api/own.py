@@ -183,7 +183,7 @@ class Grants(AccountHandler):
     async def post(self, name: str) -> Reply:
         """The account is made where only the Hub knows the user. Under one key a grant is made once, for ever."""
         body = self.body(asked.NewGrant)
-        amount = body.amount()
+        amount = body.amount
         assert amount is not None
         key = self.ledger_key(fields.key(self.request.headers.get("Idempotency-Key"), self.content))
         account = (await self.account_view(name)).account.name

@@ -11,13 +11,14 @@ from urllib.parse import urlencode
 from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
+from quota import tracing
 from quota.units import show_credits
 from quota.web import actions, desk, fields, views
 from quota.web.base import Handler, endpoint
 from quota.web.export import to_csv
 from quota.web.parts import Viewer
 from quota.web.period import Period, month_of, parse_month
-from quota.web.problem import Problem, Why
+from quota.web.problem import Problem, Why, problem_text
 from quota.web.render import asset_hash
 
 FLASH = "berth-flash"
@@ -80,6 +81,11 @@ class PageHandler(Handler):
         )
 
     def show_problem(self, problem: Problem) -> None:
+        accepted = self.request.headers.get("Accept", "")
+        if "json" in accepted and "html" not in accepted:  # a program that strayed from the REST interface
+            self.set_header("Content-Type", "application/problem+json")
+            self.finish(problem_text(problem, tracing.request_id()))
+            return
         self.page("error.html", problem.title, problem=problem)
 
     def done(self, words: str, path: str, kind: str = "success") -> None:
