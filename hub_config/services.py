@@ -58,6 +58,7 @@ def agent(root: Path) -> int:
         host=made.host,
         boot=compose.new_boot("agent"),
         policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS),
+        alerts=made.alerts,
     )
     worker.run(stop)
     made.store.close()

@@ -184,5 +184,6 @@ class Device:
 
     @property
     def free(self) -> int:
-        """Milli-GPU that a new lease may take: none unless the device is ok."""
-        return max(0, 1000 - self.used) if self.state is DeviceState.OK else 0
+        """Milli-GPU that a new lease may take: none unless the device is ok, and none of a card that MIG divides or of
+        its parts: those are not given out yet, and the card is never given out beside them."""
+        return max(0, 1000 - self.used) if self.state is DeviceState.OK and self.mode != "mig" else 0

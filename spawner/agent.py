@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from quota.alerts import Alerts
 from quota.book import Book
 from quota.errors import NotFound, Stale
 from quota.leases import Lease, State
 from quota.ports import Clock
 from quota.rows import Rows
 from spawner import drift as plan
+from spawner.devices import DeviceWatch, is_due
 from spawner.drift import Action, DriftPolicy, drift
 from spawner.fleet import TIME_SLICE
 from spawner.metering_loop import MeteringLoop
 from spawner.ports import Inventory, Look, Runtime, Unreachable
-from spawner.sampling import DeviceWatch, Sampler, is_due
+from spawner.sampling import Sampler
 
 log = logging.getLogger("berth.agent")
 
@@ -67,6 +69,7 @@ class Agent:
         host: str,
         boot: str,
         policy: AgentPolicy | None = None,
+        alerts: Alerts | None = None,
     ) -> None:
         self._book = book
         self._rows = rows
@@ -75,7 +78,7 @@ class Agent:
         self._host = host
         self._boot = boot
         self._policy = policy = policy or AgentPolicy()
-        self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices))
+        self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts)
         self._sampler = Sampler(rows, runtime, _seconds(policy.sample))
         self._meter = MeteringLoop(book, rows, _seconds(policy.meter), _seconds(policy.quota_grace))
         self._patience = _Patience()

@@ -13,6 +13,7 @@ from typing import Final
 
 from quota.leases import Device, DeviceState
 from quota.units import WHOLE_GPU, show_share
+from spawner.health import remark, trouble
 from spawner.ports import GpuReading, Unreachable
 from spawner.profiles import Profile, show_gb
 
@@ -79,42 +80,72 @@ def to_devices(
     *,
     mode: str = TIME_SLICE,
     modes: Mapping[str, str] | None = None,
+    faults: Mapping[str, str] | None = None,
 ) -> tuple[Device, ...]:
     """The rows of one host after a read of its inventory at `now` (aware, UTC), in the order of position and UUID.
 
     `previous` are the rows so far (those of other hosts are left out). `mode` is the sharing mode of devices that
     `modes` (by UUID) does not name. A device that fails or is missing stays a row, with its state and the reason,
     because leases may hold it; it is never read as free. Draining and quarantine outlive a good reading. `used` is
-    carried over.
+    carried over. `faults` (by UUID) says why a device is under suspicion that reads well. A card that MIG divides and
+    its parts are rows of mode "mig", whatever the settings say.
     """
     before = {device.uuid: device for device in previous if device.host == host}
     if isinstance(readings, Unreachable):
         return _ordered(_unheard(device, readings.why) for device in before.values())
     named = {reading.uuid: reading for reading in readings if reading.uuid}
     rows = [
-        _row(host, reading, before.get(uuid), now, (modes or {}).get(uuid, mode)) for uuid, reading in named.items()
+        _row(host, reading, before.get(uuid), now, _mode_of(reading, (modes or {}).get(uuid, mode)), faults or {})
+        for uuid, reading in named.items()
     ]
-    unnamed = {reading.position: reading for reading in readings if not reading.uuid}
     for uuid, device in before.items():
         if uuid in named or _withdrawn(device, readings):
             continue
-        nameless = unnamed.get(device.position)
-        if nameless is not None:
-            rows.append(_troubled(device, _trouble(nameless), nameless.error))
+        failed = _failed_instead(device, named, readings)
+        if failed is not None:
+            rows.append(_troubled(device, _trouble(failed), failed.error))
         else:
             rows.append(_troubled(device, DeviceState.LOST, _gone_words(device)))
     return _ordered(rows)
 
 
+def _mode_of(reading: GpuReading, mode: str) -> str:
+    return MIG if reading.mig or reading.part is not None else mode
+
+
+def _failed_instead(
+    device: Device, named: Mapping[str, GpuReading], readings: Sequence[GpuReading]
+) -> GpuReading | None:
+    """The failed reading that stands for a device which told nothing: its card's, where it is a part of one, or that
+    of a card at its position which could not tell who it is."""
+    card = named.get(_card_of(device))
+    if card is not None:
+        return card if card.error else None
+    unnamed = (reading for reading in readings if not reading.uuid and reading.position == device.position)
+    return next(unnamed, None)
+
+
+def _card_of(device: Device) -> str:
+    """The UUID of the card that a device is a part of; its own where it is none."""
+    return device.uuid.partition(":")[0]
+
+
 def _gone_words(device: Device) -> str:
     if device.simulated:
         return "it is no longer simulated (gpus in berth.toml)"
+    if _card_of(device) != device.uuid:
+        return "MIG was set up anew, and this part is gone"
     return "the driver no longer lists this device"
 
 
 def _withdrawn(device: Device, readings: Sequence[GpuReading]) -> bool:
-    """A simulated device that nobody uses simply goes when the site has real ones, or fewer simulated ones."""
-    return device.simulated and device.used == 0 and not any(reading.error for reading in readings)
+    """A simulated device that nobody uses simply goes when the site has real ones, or fewer simulated ones; and so does
+    a part that MIG made, when its card answers and has it no more."""
+    if device.used or any(reading.error for reading in readings if device.simulated):
+        return False
+    card = _card_of(device)
+    gone = card != device.uuid and any(reading.uuid == card and not reading.error for reading in readings)
+    return device.simulated or gone
 
 
 def _ordered(devices: Iterable[Device]) -> tuple[Device, ...]:
@@ -133,7 +164,9 @@ def _unheard(device: Device, why: str) -> Device:
     return device if device.state is DeviceState.LOST else _troubled(device, DeviceState.SUSPECT, why)
 
 
-def _row(host: str, reading: GpuReading, before: Device | None, now: datetime, mode: str) -> Device:
+def _row(
+    host: str, reading: GpuReading, before: Device | None, now: datetime, mode: str, faults: Mapping[str, str]
+) -> Device:
     row = before or Device(
         host=host,
         uuid=reading.uuid,
@@ -156,7 +189,10 @@ def _row(host: str, reading: GpuReading, before: Device | None, now: datetime, m
         return _troubled(row, _trouble(reading), reading.error)
     if row.state in _KEPT:
         return replace(row, seen_at=now)
-    return replace(row, state=DeviceState.OK, why="", seen_at=now)
+    against = trouble(reading) or faults.get(reading.uuid, "")
+    if against:
+        return replace(row, state=DeviceState.SUSPECT, why=against, seen_at=now)
+    return replace(row, state=DeviceState.OK, why=remark(reading, row.used), seen_at=now)
 
 
 def _trouble(reading: GpuReading) -> DeviceState:

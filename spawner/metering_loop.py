@@ -10,7 +10,7 @@ from quota.book import Book
 from quota.errors import Stale
 from quota.leases import Lease, StopReason, Target
 from quota.rows import Rows
-from spawner.sampling import is_due
+from spawner.devices import is_due
 
 log = logging.getLogger("berth.agent")
 

@@ -2,30 +2,35 @@
 
 A call into a driver can hang for ever, and a card can fall off the bus. Each device is therefore asked in a thread of
 its own with a time-out, and fails alone. A thread that hangs cannot be ended: it is waited for, and until it returns
-its device is reported as silent at once and gets no second thread.
+its device is reported as silent at once and gets no second thread. `spawner.nvml_process` runs all this in a process
+that can be ended, which is what the agent uses.
 """
 
 from __future__ import annotations
 
-import re
+import ctypes
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from quota.errors import BerthError
-from spawner.ports import GpuReading, Unreachable
+from spawner.nvml_card import GPU_IS_LOST, Card, Watched, gathered
+from spawner.ports import GpuEvent, GpuReading, Unreachable
+
+#: As pynvml opens it.
+LIBRARY = "libnvidia-ml.so.1"
 
 #: Seconds for one device to answer, and for the driver to start (slow on a host with many cards at rest).
 DEVICE_TIMEOUT_S = 5.0
 DRIVER_TIMEOUT_S = 30.0
+#: No host has more; a driver that says so does not work.
+MOST_DEVICES = 256
 
-#: No card is smaller or larger, bytes; what lies outside is a driver's way of saying that it does not know.
-MEMORY_BOUNDS = (1 << 20, 1 << 44)
-
-#: What is used of pynvml. Another module of that name (there are several on PyPI) may lack some.
+#: What cannot be done without. Another module of that name (there are several on PyPI) may lack some.
 _NEEDED = (
     "NVMLError",
     "nvmlInit",
@@ -36,11 +41,11 @@ _NEEDED = (
     "nvmlDeviceGetName",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetUtilizationRates",
+    "nvmlDeviceGetMigMode",
+    "nvmlDeviceGetTotalEccErrors",
+    "nvmlEventSetWait_v2",
     "nvmlMemory_v2",
-    "NVML_ERROR_LIBRARY_NOT_FOUND",
 )
-
-_UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,79}")
 
 T = TypeVar("T")
 
@@ -106,7 +111,7 @@ class _Call(Generic[T]):
 
 
 class NvmlInventory:
-    """Reads the devices of this host; `detect` makes one.
+    """Reads the devices of this host in this process; `detect` makes one.
 
     `api` is the module pynvml. Positions are NVML's indices: they may change when the driver starts anew, so they are
     for people alone. A device that fails before it ever told its UUID has "" for one.
@@ -121,44 +126,47 @@ class NvmlInventory:
         self._device_timeout_s = device_timeout_s
         self._driver_timeout_s = driver_timeout_s
         self._driver: _Probe[int] = _Probe("nvml-driver")
-        self._devices: dict[int, _Probe[GpuReading]] = {}
+        self._devices: dict[int, _Probe[list[GpuReading]]] = {}
+        self._watched: dict[int, Watched] = {}  # by position; each is touched by its device's thread alone
         self._seen: dict[int, _Identity] = {}
         self._initialised = False
         self._shut_down_first = False
+        self._ill = False
         self._lock = threading.Lock()
 
     @classmethod
     def detect(
         cls, *, device_timeout_s: float = DEVICE_TIMEOUT_S, driver_timeout_s: float = DRIVER_TIMEOUT_S
     ) -> NvmlInventory | None:
-        """An inventory where this host has NVIDIA's driver library, else None.
+        """An inventory where this host has NVIDIA's driver library, else None. The driver itself is not asked yet.
 
         A driver that is there and does not work gives an inventory whose `read` is `Unreachable`, with the reason: such
         a host must not be taken for one without GPUs. Raises `ForeignModule`.
         """
-        inventory = cls(load(), device_timeout_s=device_timeout_s, driver_timeout_s=driver_timeout_s)
-        return None if inventory._library_missing() else inventory
-
-    def _library_missing(self) -> bool:
-        call = self._driver.ask(self._count)
         try:
-            if call is not None:
-                call.result(time.monotonic() + self._driver_timeout_s)
-        except _Silent:
-            return False
-        except self._api.NVMLError as error:
-            return bool(error.value == self._api.NVML_ERROR_LIBRARY_NOT_FOUND)
-        except Exception:
-            return False  # `read` meets it again and tells
-        return False
+            ctypes.CDLL(LIBRARY)
+        except OSError:
+            return None
+        return cls(load(), device_timeout_s=device_timeout_s, driver_timeout_s=driver_timeout_s)
+
+    @property
+    def silent(self) -> int:
+        """Devices whose call hangs now."""
+        return sum(probe.busy for probe in self._devices.values())
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a call that hangs keeps the driver from being asked anew: only another process can."""
+        return self._driver.busy or (self._ill and self.silent > 0)
 
     def read(self) -> tuple[GpuReading, ...] | Unreachable:
         """All devices by position; takes as long as the slowest, at most the two time-outs."""
         with self._lock:
             count = self._ask_driver()
+            self._ill = isinstance(count, Unreachable)
             if isinstance(count, Unreachable):
                 return count
-            return self._known_again(self._ask_devices(count))
+            return self._known_again(_without_twins(self._ask_devices(count)))
 
     def _ask_driver(self) -> int | Unreachable:
         call = self._driver.ask(self._count)
@@ -174,9 +182,10 @@ class NvmlInventory:
 
     def _start_anew(self) -> None:
         """Start NVML again at the next read: the driver may have been loaded anew. Not while a thread still uses it."""
-        if self._initialised and not any(probe.busy for probe in self._devices.values()):
+        if self._initialised and not self.silent:
             self._shut_down_first = True
             self._initialised = False
+            self._watched.clear()
 
     def _count(self) -> int:
         if self._shut_down_first:
@@ -186,7 +195,10 @@ class NvmlInventory:
         if not self._initialised:
             self._api.nvmlInit()
             self._initialised = True
-        return int(self._api.nvmlDeviceGetCount())
+        count = int(self._api.nvmlDeviceGetCount())
+        if not 0 <= count <= MOST_DEVICES:
+            raise ValueError(f"it tells of {count} devices")
+        return count
 
     def _ask_devices(self, count: int) -> list[GpuReading]:
         calls = []
@@ -194,69 +206,54 @@ class NvmlInventory:
             probe = self._devices.setdefault(position, _Probe(f"nvml-{position}"))
             calls.append(probe.ask(lambda position=position: self._one(position)))  # type: ignore[misc]
         deadline = time.monotonic() + self._device_timeout_s
-        return [self._answer(position, call, deadline) for position, call in enumerate(calls)]
+        return [reading for place, call in enumerate(calls) for reading in self._answer(place, call, deadline)]
 
-    def _answer(self, position: int, call: _Call[GpuReading] | None, deadline: float) -> GpuReading:
+    def _answer(self, position: int, call: _Call[list[GpuReading]] | None, deadline: float) -> list[GpuReading]:
         try:
             if call is None:
                 raise _Silent
-            reading = call.result(deadline)
+            return call.result(deadline)
         except _Silent:
-            return _failed(position, f"the device did not answer within {self._device_timeout_s:g} s")
+            return [_failed(position, f"the device did not answer within {self._device_timeout_s:g} s")]
         except Exception as error:
-            return _failed(position, self._words(error), lost=getattr(error, "value", None) == _GPU_IS_LOST)
-        self._seen = {where: seen for where, seen in self._seen.items() if seen.uuid != reading.uuid}
-        self._seen[position] = _Identity(reading.uuid, reading.name, reading.memory_mib)
-        return reading
+            return [_failed(position, self._words(error))]
 
     def _known_again(self, readings: list[GpuReading]) -> tuple[GpuReading, ...]:
         """Failed readings with the identity they had at that position, unless another device answers to it now."""
-        taken: set[str] = set()
-        for place, reading in enumerate(readings):
-            if not reading.error and reading.uuid in taken:
-                readings[place] = _failed(reading.position, f"another device has the same UUID {reading.uuid}")
-            taken.add(reading.uuid)
+        whole = [reading for reading in readings if reading.part is None]
+        answering = {reading.uuid for reading in whole if reading.uuid}
+        self._seen = {where: seen for where, seen in self._seen.items() if seen.uuid not in answering}
+        for reading in whole:
+            if reading.uuid and not reading.error:
+                self._seen[reading.position] = _Identity(reading.uuid, reading.name, reading.memory_mib)
         for place, reading in enumerate(readings):
             seen = self._seen.get(reading.position)
-            if reading.error and seen is not None and seen.uuid not in taken:
+            if reading.error and not reading.uuid and seen is not None and seen.uuid not in answering:
                 readings[place] = replace(reading, uuid=seen.uuid, name=seen.name, memory_mib=seen.memory_mib)
         return tuple(readings)
 
-    def _one(self, position: int) -> GpuReading:
-        api = self._api
-        handle = api.nvmlDeviceGetHandleByIndex(position)
-        uuid = api.nvmlDeviceGetUUID(handle)
-        if not isinstance(uuid, str) or not _UUID.fullmatch(uuid):
-            raise ValueError("the device tells no usable UUID")
-        name = self._optional(api.nvmlDeviceGetName, handle)
-        total, used = _memory(self._memory_info(handle))
-        rates = self._optional(api.nvmlDeviceGetUtilizationRates, handle)
-        utilisation = None if rates is None else int(rates.gpu)
-        return GpuReading(
-            uuid=uuid,
-            position=position,
-            name=_printable(name),
-            memory_mib=total,
-            memory_used_mib=used,
-            utilisation=utilisation if utilisation is not None and 0 <= utilisation <= 100 else None,
-            simulated=False,
-        )
-
-    def _memory_info(self, handle: Any) -> Any:
-        """Version 2 tells used memory without what the driver keeps for itself; old drivers have version 1 only."""
-        new = self._optional(self._api.nvmlDeviceGetMemoryInfo, handle, self._api.nvmlMemory_v2)
-        return new if new is not None else self._optional(self._api.nvmlDeviceGetMemoryInfo, handle)
-
-    def _optional(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """The call's value, None where this card or driver cannot tell; other errors are the device's."""
+    def _one(self, position: int) -> list[GpuReading]:
+        """One card with its parts. What it reported last is told even where it answers no more."""
+        watched = self._watched.get(position)
+        events = gathered(self._api, watched) if watched is not None else ()
         try:
-            return function(*arguments)
-        except UnicodeDecodeError:
-            return None
-        except self._api.NVMLError as error:
-            if error.value in _CANNOT_TELL:
-                return None
-            raise
+            found = self._whole(position, watched)
+        except Exception as error:
+            lost = getattr(error, "value", None) == GPU_IS_LOST
+            return [replace(_failed(position, self._words(error), lost=lost), events=events)]
+        return [replace(found[0], events=events + found[0].events), *found[1:]]
+
+    def _whole(self, position: int, watched: Watched | None) -> list[GpuReading]:
+        card = Card(self._api, self._api.nvmlDeviceGetHandleByIndex(position), position)
+        uuid = card.uuid()
+        events: tuple[GpuEvent, ...] = ()
+        if watched is None or watched.uuid != uuid:
+            watched = card.watch(uuid)
+            if watched is not None:
+                self._watched[position] = watched
+                events = gathered(self._api, watched)
+        first, *parts = card.readings(uuid)
+        return [replace(first, events=events), *parts]
 
     def _words(self, error: Exception) -> str:
         if isinstance(error, self._api.NVMLError):
@@ -265,17 +262,11 @@ class NvmlInventory:
         return str(error) or type(error).__name__
 
 
-#: NVML's return codes (nvml.h): NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA,
-#: ARGUMENT_VERSION_MISMATCH, DEPRECATED, NOT_READY.
-_CANNOT_TELL = frozenset({3, 4, 6, 13, 21, 25, 26, 27})
-
-#: The card answers no more until it is reset or the host rebooted.
-_GPU_IS_LOST = 15
-
 _HINTS = {
+    4: " (this system user may not open /dev/nvidia*)",
     9: " (the kernel module is not loaded: `modprobe nvidia`, or reboot after an upgrade)",
     12: " (libnvidia-ml.so.1)",
-    _GPU_IS_LOST: " (it fell off the bus; the host must be rebooted or the card reset)",
+    GPU_IS_LOST: " (it fell off the bus; the host must be rebooted or the card reset)",
     18: " (the driver was upgraded while the old one runs: reboot this host)",
 }
 
@@ -300,17 +291,17 @@ def _failed(position: int, error: str, *, lost: bool = False) -> GpuReading:
     return GpuReading("", position, "", None, None, None, simulated=False, error=error, lost=lost)
 
 
-def _printable(name: object) -> str:
-    text = name if isinstance(name, str) else ""
-    return "".join(sign for sign in text if sign.isprintable()).strip()[:96] or "NVIDIA GPU"
-
-
-def _memory(info: Any) -> tuple[int | None, int | None]:
-    """Total and used memory in MiB; None for what is impossible."""
-    if info is None:
-        return None, None
-    total, used = int(info.total), int(info.used)
-    low, high = MEMORY_BOUNDS
-    if not low <= total <= high:
-        return None, None
-    return total >> 20, used >> 20 if 0 <= used <= total else None
+def _without_twins(readings: list[GpuReading]) -> list[GpuReading]:
+    """Devices of one UUID cannot be told apart, not by CUDA either: they are one that failed, others without it."""
+    told = Counter(reading.uuid for reading in readings if reading.uuid)
+    met: set[str] = set()
+    found = []
+    for reading in readings:
+        if told[reading.uuid] > 1:
+            words = f"{told[reading.uuid]} devices tell the same UUID {reading.uuid}"
+            first = reading.uuid not in met
+            met.add(reading.uuid)
+            failed = replace(_failed(reading.position, words), events=reading.events, part=reading.part)
+            reading = replace(failed, uuid=reading.uuid, name=reading.name) if first else failed
+        found.append(reading)
+    return found

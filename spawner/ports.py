@@ -32,7 +32,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The runtime gave no answer. Never the same as "nothing is there"."""
+    """The runtime, or the driver of devices, gave no answer. Never the same as "nothing is there"."""
 
     why: str
 
@@ -73,9 +73,57 @@ class Runtime(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A program that has this device open, by the host's own pid. None is unknown, never zero."""
+
+    pid: int
+    memory_mib: int | None
+    graphics: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GpuEvent:
+    """The driver's report of an error (an XID) since the last read, and how often it came. `gpu_instance` is the MIG
+    instance that it is laid on, where it is one's."""
+
+    xid: int
+    count: int = 1
+    gpu_instance: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryHealth:
+    """What a device tells of its memory; None where it cannot tell. Counts are of ECC errors since the driver was
+    loaded, `lifetime_` ones of all its life; `repair_pending`, `repair_failed` are of rows or pages to be replaced."""
+
+    corrected: int | None = None
+    uncorrected: int | None = None
+    lifetime_corrected: int | None = None
+    lifetime_uncorrected: int | None = None
+    repair_pending: bool | None = None
+    repair_failed: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MigPart:
+    """Which part of a card a MIG device is. `start` is the place of its first memory slice, None where the driver does
+    not tell it; `mig_uuid` is how CUDA names it at present: another after each time the parts are made."""
+
+    parent: str
+    profile: str
+    start: int | None
+    gpu_instance: int
+    compute_instance: int
+    mig_uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class GpuReading:
     """One device as the inventory sees it now. None is unknown, never zero. `error` says why a device
-    could not be read at all, `lost` that the driver calls it gone for good."""
+    could not be read at all, `lost` that the driver calls it gone for good.
+
+    A card whose `mig` is True is given away in parts alone; each is a reading of its own with the parent's position,
+    and a `uuid` that outlives the part: PARENT:PROFILE:START."""
 
     uuid: str
     position: int
@@ -86,6 +134,13 @@ class GpuReading:
     simulated: bool
     error: str = ""
     lost: bool = False
+    temperature_c: int | None = None
+    processes: tuple[GpuProcess, ...] | None = None
+    health: MemoryHealth | None = None
+    events: tuple[GpuEvent, ...] = ()
+    mig: bool | None = None  # None: the card has no such mode
+    mig_pending: bool | None = None  # the mode after the next reset
+    part: MigPart | None = None
 
 
 class Inventory(Protocol):

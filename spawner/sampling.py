@@ -1,103 +1,31 @@
-"""What the agent sees of hosts and servers besides their being there: devices, load, signals for the idle rules.
+"""What the agent sees of servers besides their being there: load, and signals for the idle rules.
 
 Signals it writes (RFC 3339 times; what nobody can tell is null, never 0):
 
 * `host` {"cpu_percent", "cpu_active_at", "window_s"}: of a server's kernels, terminals and all they started
-* `gpu` {"util", "memory_used_mib", "simulated", "active_at", "reason"}: of a lease's devices. What a *shared* or
-  *simulated* device does cannot be told per lease: then util is null and the reason is that word.
+* `gpu` {"util", "memory_used_mib", "temperature_c", "simulated", "active_at", "reason"}: of a lease's devices; of
+  several the hottest. What a *shared* or *simulated* device does cannot be told per lease: then util is null and the
+  reason is that word.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from quota.leases import Device, DeviceState, Lease
+from quota.leases import Lease
 from quota.rows import Rows, Sample
 from quota.units import WHOLE_GPU
-from spawner.fleet import to_devices
-from spawner.ports import GpuReading, Inventory, Load, Runtime, Unreachable
+from spawner.devices import is_due
+from spawner.ports import GpuReading, Load, Runtime
 
 log = logging.getLogger("berth.agent")
 
 #: More than this share of one core over a window is use.
 ACTIVE_CORES = 0.05
-#: How long a cycle waits for devices to answer before it goes on without them.
-DEVICES_PATIENCE_S = 0.2
-
-
-def is_due(last: datetime | None, every: timedelta, now: datetime) -> bool:
-    """Whether something last done at `last` is to be done again; also where the machine's clock was set back."""
-    return last is None or not timedelta(0) <= now - last < every
-
-
-class DeviceWatch:
-    """Reads the devices every `every` and writes their rows. An inventory that hangs delays nobody else: it is read
-    in a thread, and its answer is taken when it comes."""
-
-    def __init__(self, rows: Rows, inventory: Inventory | None, host: str, mode: str, every: timedelta) -> None:
-        self._rows = rows
-        self._inventory = inventory
-        self._host = host
-        self._mode = mode
-        self._every = every
-        self._asked: datetime | None = None
-        self._reader: _Reader | None = None
-        self._told = ""
-        self._latest: tuple[datetime, tuple[GpuReading, ...]] | None = None
-
-    def readings(self, now: datetime) -> Mapping[str, GpuReading] | None:
-        """The last readings by UUID; None where they are missing or older than three intervals."""
-        if self._latest is None or now - self._latest[0] > 3 * self._every:
-            return None
-        return {reading.uuid: reading for reading in self._latest[1] if reading.uuid and not reading.error}
-
-    def run(self, now: datetime) -> None:
-        """Read when it is due, write what has come."""
-        if self._reader is None and is_due(self._asked, self._every, now):
-            self._asked = now
-            self._reader = _Reader(self._inventory)
-            self._reader.start()
-        if self._reader is not None:
-            self._reader.join(DEVICES_PATIENCE_S)
-            if not self._reader.is_alive():
-                found, self._reader = self._reader.found, None
-                self._take(found, now)
-
-    def _take(self, found: tuple[GpuReading, ...] | Unreachable, now: datetime) -> None:
-        why = found.why if isinstance(found, Unreachable) else ""
-        if why != self._told:
-            log.log(logging.WARNING if why else logging.INFO, "Devices: %s", why or "they can be read again")
-            self._told = why
-        if not isinstance(found, Unreachable):
-            self._latest = (now, found)
-        before = [_without_orders(device) for device in self._rows.devices()]
-        self._rows.put_devices(self._host, to_devices(self._host, found, before, now, mode=self._mode))
-
-
-def _without_orders(device: Device) -> Device:
-    """The device without what a person ordered: the book keeps that beside the state which the agent sees, and the
-    agent must not write it down as seen, or nobody could take the order back."""
-    ordered = device.state in (DeviceState.DRAINING, DeviceState.QUARANTINED)
-    return replace(device, state=DeviceState.OK, why="") if ordered else device
-
-
-class _Reader(threading.Thread):
-    def __init__(self, inventory: Inventory | None) -> None:
-        super().__init__(name="devices", daemon=True)
-        self._inventory = inventory
-        self.found: tuple[GpuReading, ...] | Unreachable = Unreachable("the devices were not read")
-
-    def run(self) -> None:
-        try:
-            self.found = () if self._inventory is None else self._inventory.read()
-        except Exception as error:
-            log.exception("The devices could not be read")
-            self.found = Unreachable(f"the devices could not be read: {error}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +63,7 @@ def gpu_signal(
     `active_at` is when any of its devices was last busy. After a time without readings it is the present: use in
     between cannot be ruled out.
     """
-    util = memory = None
+    util = memory = heat = None
     active_at = before.get("active_at") if before else now.isoformat()
     reason = "simulated" if lease.simulated else "shared" if lease.share < WHOLE_GPU else ""
     if not reason:
@@ -148,11 +76,13 @@ def gpu_signal(
                 active_at = now.isoformat()
         else:
             reason = "unknown"
+        heat = max((each.temperature_c for each in found if each and each.temperature_c is not None), default=None)
         if len(used) == len(found) and None not in used:
             memory = sum(known for known in used if known is not None)
     return {
         "util": util,
         "memory_used_mib": memory,
+        "temperature_c": heat,
         "simulated": lease.simulated,
         "active_at": active_at,
         "reason": reason,

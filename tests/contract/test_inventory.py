@@ -9,17 +9,13 @@ import pytest
 
 from quota.leases import DeviceState
 from spawner.fleet import describe, to_devices
+from spawner.health import trouble
 from spawner.ports import GpuReading, Inventory, Unreachable
 from spawner.simulated import SimulatedInventory
 from tests.shim.driver import Driver
 from tests.shim.library import compiler
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-TWO_CARDS = (
-    "device GPU-11111111-aaaa-bbbb-cccc-000000000001 NVIDIA_A10 24576 512 40",
-    "device GPU-22222222-aaaa-bbbb-cccc-000000000002 Tesla_T4 15360 0 0",
-)
-
 SHIM = "nvml-over-shim" if compiler() else "nvml-over-shim-needs-a-C-compiler"
 
 
@@ -29,7 +25,7 @@ def inventory(request: pytest.FixtureRequest) -> Inventory:
     if request.param == "simulated":
         return SimulatedInventory(2, seed="contract")
     make: Callable[..., Driver] = request.getfixturevalue("driver")
-    machine = make(*TWO_CARDS)
+    machine = make(name="healthy")
     assert machine.detect()
     return machine
 
@@ -63,6 +59,15 @@ def test_readings_are_sane_or_unknown(inventory: Inventory) -> None:
         assert reading.memory_mib is None or reading.memory_mib > 0
         assert reading.memory_used_mib is None or 0 <= reading.memory_used_mib <= (reading.memory_mib or 0)
         assert reading.utilisation is None or 0 <= reading.utilisation <= 100
+        assert reading.temperature_c is None or 0 < reading.temperature_c < 150
+        for process in reading.processes or ():
+            assert process.pid > 0 and (process.memory_mib is None or process.memory_mib >= 0)
+
+
+def test_nothing_is_held_against_a_device_that_is_well(inventory: Inventory) -> None:
+    for reading in read(inventory):
+        assert (trouble(reading), reading.events, reading.part) == ("", (), None)
+        assert not reading.mig
 
 
 def test_simulated_is_said_of_the_simulated_alone(inventory: Inventory) -> None:

@@ -1,4 +1,4 @@
-"""NVML as it behaves on a bad day: the real pynvml over the shim."""
+"""NVML as it behaves on a bad day: the real pynvml over the shim, one fault at a time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from quota.leases import DeviceState, Holder, LeaseRequest
 from quota.units import MilliGpu
 from spawner.fleet import to_devices
 from spawner.placement import best_fit
-from spawner.ports import GpuReading
+from spawner.ports import GpuReading, MemoryHealth
 from tests.shim.driver import Driver
 from tests.shim.library import build
 
@@ -24,6 +24,9 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 ONE = "device GPU-0001 NVIDIA_A10 24576 512 40"
 TWO = "device GPU-0002 NVIDIA_A10 24576 0 0"
 THREE = "device GPU-0003 NVIDIA_A10 24576 0 0"
+READ = GpuReading(
+    "GPU-0001", 0, "NVIDIA A10", 24576, 512, 40, False, temperature_c=40, processes=(), health=MemoryHealth()
+)
 
 
 def until(found: Callable[[], bool], words: str) -> None:
@@ -34,7 +37,7 @@ def until(found: Callable[[], bool], words: str) -> None:
 
 
 @pytest.mark.skipif(find_library("nvidia-ml") is not None, reason="this machine has an NVIDIA driver")
-def test_a_host_without_the_driver_has_no_inventory(tmp_path: Path) -> None:
+def test_a_host_without_the_driver_has_no_inventory_and_no_process(tmp_path: Path) -> None:
     with Driver(tmp_path, None, ONE) as machine:
         assert not machine.detect()
 
@@ -42,11 +45,11 @@ def test_a_host_without_the_driver_has_no_inventory(tmp_path: Path) -> None:
 def test_readings_are_what_the_driver_says(driver: Make) -> None:
     machine = driver(ONE)
     assert machine.detect()
-    assert machine.devices() == (GpuReading("GPU-0001", 0, "NVIDIA A10", 24576, 512, 40, simulated=False),)
+    assert machine.devices() == (READ,)
 
 
 def test_a_host_with_a_driver_and_no_card_has_none(driver: Make) -> None:
-    machine = driver("driver")
+    machine = driver("boot 1")
     assert machine.detect()
     assert machine.devices() == ()
 
@@ -54,14 +57,13 @@ def test_a_host_with_a_driver_and_no_card_has_none(driver: Make) -> None:
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ("init_error=LIB_RM_VERSION_MISMATCH", "reboot this host"),
-        ("init_error=DRIVER_NOT_LOADED", "modprobe nvidia"),
-        ("init_error=UNKNOWN", "Unknown Error"),
-        ("count_error=NO_PERMISSION", "Insufficient Permissions"),
+        ("fail nvmlInitWithFlags UNKNOWN", "Unknown Error"),
+        ("fail nvmlDeviceGetCount_v2 NO_PERMISSION", "Insufficient Permissions"),
+        ("missing nvmlDeviceGetCount_v2", "Function Not Found"),
     ],
 )
 def test_a_driver_that_does_not_work_is_unreachable_and_not_absent(driver: Make, fault: str, words: str) -> None:
-    machine = driver(f"driver {fault}", ONE)
+    machine = driver(fault, ONE)
     assert machine.detect()
     assert words in machine.unreachable()
     machine.scenario(ONE)
@@ -69,15 +71,29 @@ def test_a_driver_that_does_not_work_is_unreachable_and_not_absent(driver: Make,
 
 
 def test_a_driver_that_was_loaded_anew_is_found_again(driver: Make) -> None:
-    machine = driver("driver boot=1", ONE)
+    machine = driver("boot 1", ONE)
     assert machine.detect()
     assert len(machine.devices()) == 1
-    machine.scenario("driver boot=2", ONE, TWO)
+    machine.scenario("boot 2", ONE, TWO)
     assert "Unknown Error" in machine.unreachable()
     assert [reading.uuid for reading in machine.devices()] == ["GPU-0001", "GPU-0002"]
 
 
-def test_p11_one_lost_device_hides_no_other(driver: Make) -> None:
+def test_a_call_that_hangs_does_not_hold_back_a_driver_that_was_loaded_anew(driver: Make) -> None:
+    """The process with the call that never returns is given up for another."""
+    machine = driver("boot 1", ONE, TWO, "hang nvmlDeviceGetName", device_timeout_s=0.3)
+    assert machine.detect()
+    assert [reading.error != "" for reading in machine.devices()] == [False, True]
+    (old,) = machine.inventory.pids
+    machine.scenario("boot 2", ONE, TWO)
+    assert "Unknown Error" in machine.unreachable()
+    assert machine.inventory.pids == ()
+    machine.inventory._not_before = 0.0  # the pause before another is over
+    assert [reading.error for reading in machine.devices()] == ["", ""]
+    assert machine.inventory.pids != (old,)
+
+
+def test_p11_a_lost_device_hides_no_other_and_is_not_placed(driver: Make) -> None:
     machine = driver(ONE, TWO, THREE)
     assert machine.detect()
     before = to_devices("here", machine.devices(), (), NOW)
@@ -95,107 +111,63 @@ def test_p11_one_lost_device_hides_no_other(driver: Make) -> None:
     assert [slot.device for slot in best_fit(after, request)] == ["GPU-0001", "GPU-0002"]
 
 
-def test_p11_a_device_lost_before_the_first_read_is_told_by_position(driver: Make) -> None:
-    machine = driver(f"{ONE} error=GPU_IS_LOST", TWO)
-    assert machine.detect()
-    lost, well = machine.devices()
-    assert (lost.uuid, lost.position, lost.lost) == ("", 0, True)
-    assert (well.uuid, well.error) == ("GPU-0002", "")
-
-
-def test_a_device_that_hangs_is_silent_alone_and_gets_one_thread(driver: Make) -> None:
-    machine = driver(ONE, TWO, device_timeout_s=1)
-    assert machine.detect()
-    machine.devices()
-    machine.scenario(ONE, f"{TWO} hang_ms=600000")
-    well, silent = machine.devices()
-    assert (well.uuid, well.error) == ("GPU-0001", "")
-    assert (silent.uuid, silent.error) == ("GPU-0002", "the device did not answer within 1 s")
-    assert not silent.lost
-    for _ in range(5):
-        well, silent = machine.devices()
-        assert not well.error and silent.error and silent.uuid == "GPU-0002"
-        assert machine.took < 0.8, "a device known to hang is not waited for again"
-        assert machine.threads <= 2
-    machine.scenario(ONE, TWO)
-    until(lambda: not any(reading.error for reading in machine.devices()), "the device answers and is still silent")
-
-
-def test_devices_that_hang_are_waited_for_together(driver: Make) -> None:
-    machine = driver(
-        *(f"device GPU-000{n} NVIDIA_A10 24576 0 0 hang_ms=600000" for n in range(8)), device_timeout_s=0.5
-    )
+def test_all_that_hang_cost_one_time_out_together(driver: Make) -> None:
+    lines = [line for n in range(8) for line in (f"device GPU-000{n} NVIDIA_A10 24576 0 0", "hang nvmlDeviceGetUUID")]
+    machine = driver(*lines, device_timeout_s=0.5)
     assert machine.detect()
     assert all(reading.error for reading in machine.devices())
     assert 0.5 <= machine.took < 3
-    assert machine.threads == 8
-
-
-def test_a_driver_that_hangs_is_unreachable_and_gets_one_thread(driver: Make) -> None:
-    machine = driver("driver hang_ms=600000", ONE, driver_timeout_s=1)
-    assert machine.detect()
-    for _ in range(4):
-        assert machine.unreachable() == "the NVIDIA driver did not answer within 1 s"
-        assert machine.took < 0.8
-        assert machine.threads == 1
-    machine.scenario(ONE)
-    until(lambda: isinstance(machine.read(), tuple), "the driver answers and is still unreachable")
-
-
-@pytest.mark.parametrize("total", ["0", "99999999999"])
-def test_an_impossible_memory_is_unknown_and_never_zero(driver: Make, total: str) -> None:
-    machine = driver(f"device GPU-0001 NVIDIA_GB10 {total} 0 3")
-    assert machine.detect()
-    (reading,) = machine.devices()
-    assert (reading.memory_mib, reading.memory_used_mib, reading.utilisation, reading.error) == (None, None, 3, "")
+    for _ in range(3):
+        assert all(reading.error for reading in machine.devices())
+        assert machine.threads == 8
 
 
 def test_what_a_card_cannot_tell_is_unknown(driver: Make) -> None:
-    told = "device GPU-0001 - 24576 99999 700 memory_v2_error=FUNCTION_NOT_FOUND"
-    machine = driver(told, f"{TWO} memory_error=NOT_SUPPORTED utilisation_error=NOT_SUPPORTED name_error=NOT_SUPPORTED")
+    machine = driver(
+        "device GPU-0001 - 24576 99999 700",
+        "fail nvmlDeviceGetMemoryInfo_v2 FUNCTION_NOT_FOUND",
+        TWO,
+        *(f"fail {name} NOT_SUPPORTED" for name in ("nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMemoryInfo_v2")),
+        *(f"fail {name} NOT_SUPPORTED" for name in ("nvmlDeviceGetUtilizationRates", "nvmlDeviceGetName")),
+        "fail nvmlDeviceGetTemperature UNKNOWN",
+        "fail nvmlDeviceGetComputeRunningProcesses_v3 UNKNOWN",
+        "fail nvmlDeviceGetGraphicsRunningProcesses_v3 UNKNOWN",
+    )
     assert machine.detect()
     odd, bare = machine.devices()
     assert (odd.memory_mib, odd.memory_used_mib, odd.utilisation, odd.error) == (24576, None, None, "")
     assert (bare.memory_mib, bare.memory_used_mib, bare.utilisation, bare.error) == (None, None, None, "")
+    assert (bare.temperature_c, bare.processes) == (None, None)
     assert (odd.name, bare.name) == ("NVIDIA GPU", "NVIDIA GPU")
 
 
-def test_an_old_driver_lacks_functions(nvml_library: Path, driver: Make, tmp_path: Path) -> None:
-    old = build(tmp_path, without=("MEMORY_V2", "UTILISATION"))
+def test_a_library_that_lacks_functions_altogether(nvml_library: Path, driver: Make, tmp_path: Path) -> None:
+    """Not only a code that says so: the symbols are not there."""
+    old = build(tmp_path, without=("nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetUtilizationRates", "nvmlEventSetCreate"))
     machine = driver(ONE, library=old)
     assert machine.detect()
-    assert machine.devices() == (GpuReading("GPU-0001", 0, "NVIDIA A10", 24576, 512, None, simulated=False),)
+    (reading,) = machine.devices()
+    assert (reading.memory_mib, reading.memory_used_mib, reading.utilisation) == (24576, 512, None)
+    assert reading.error == ""
 
 
-def test_another_failure_of_a_reading_is_the_devices_own(driver: Make) -> None:
-    machine = driver(f"{ONE} utilisation_error=RESET_REQUIRED", f"{TWO} uuid_error=UNKNOWN", THREE)
+@pytest.mark.parametrize(
+    "function",
+    ["nvmlDeviceGetUtilizationRates", "nvmlDeviceGetTotalEccErrors", "nvmlDeviceGetMigMode", "nvmlDeviceGetName"],
+)
+def test_another_failure_of_a_reading_is_the_devices_own(driver: Make, function: str) -> None:
+    """What decides about a device is not passed over: a card that may be divided is not given out whole."""
+    machine = driver(ONE, f"fail {function} UNKNOWN", THREE)
     assert machine.detect()
     readings = machine.devices()
-    assert [(reading.uuid, reading.lost) for reading in readings] == [("", False), ("", False), ("GPU-0003", False)]
-    assert readings[0].error == "GPU requires restart"
-    assert readings[1].error == "Unknown Error"
+    assert [(reading.error, reading.lost) for reading in readings] == [("Unknown Error", False), ("", False)]
 
 
-@pytest.mark.parametrize("uuid", ["-", "GPU,0001", "GPU;rm"])
-def test_a_uuid_that_could_not_stand_in_an_environment_is_refused(driver: Make, uuid: str) -> None:
-    machine = driver(f"device {uuid} NVIDIA_A10 24576 0 0", TWO)
+@pytest.mark.parametrize("function", ["nvmlDeviceGetTemperature", "nvmlDeviceRegisterEvents"])
+def test_a_card_that_must_be_reset_says_so_whatever_was_asked(driver: Make, function: str) -> None:
+    machine = driver(ONE, f"fail {function} RESET_REQUIRED", TWO)
     assert machine.detect()
-    odd, well = machine.devices()
-    assert (odd.uuid, odd.error) == ("", "the device tells no usable UUID")
-    assert (well.uuid, well.error) == ("GPU-0002", "")
-
-
-def test_indices_change_and_identities_do_not(driver: Make) -> None:
-    machine = driver(ONE, TWO)
-    assert machine.detect()
-    before = to_devices("here", machine.devices(), (), NOW)
-    machine.scenario(TWO, ONE)
-    after = to_devices("here", machine.devices(), before, NOW)
-    assert {device.uuid: device.position for device in before} == {"GPU-0001": 0, "GPU-0002": 1}
-    assert {device.uuid: device.position for device in after} == {"GPU-0001": 1, "GPU-0002": 0}
-    machine.scenario(f"{TWO} error=GPU_IS_LOST", ONE)
-    lost, well = machine.devices()
-    assert (lost.uuid, well.uuid) == ("GPU-0002", "GPU-0001")
+    assert [reading.error for reading in machine.devices()] == ["GPU requires restart", ""]
 
 
 def test_a_failed_device_never_takes_the_identity_of_another(driver: Make) -> None:
@@ -209,20 +181,14 @@ def test_a_failed_device_never_takes_the_identity_of_another(driver: Make) -> No
     assert [reading.uuid for reading in machine.devices()] == ["", "GPU-0001"]
 
 
-def test_two_devices_of_one_uuid_are_one(driver: Make) -> None:
-    machine = driver(ONE, ONE)
-    assert machine.detect()
-    first, second = machine.devices()
-    assert (first.uuid, first.error) == ("GPU-0001", "")
-    assert (second.uuid, second.error) == ("", "another device has the same UUID GPU-0001")
-
-
-def test_a_foreign_module_of_the_name_is_told_clearly(tmp_path: Path) -> None:
+def test_a_foreign_module_of_the_name_is_told_clearly(nvml_library: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "pynvml.py").write_text("class NVMLError(Exception): pass\ndef nvmlInit(): pass\n", encoding="utf-8")
-    with Driver(tmp_path, None, path=foreign) as machine, pytest.raises(RuntimeError) as error:
-        machine.detect()
-    assert "is not NVIDIA's" in str(error.value)
-    assert "nvmlDeviceGetUUID" in str(error.value)
-    assert "pip install --force-reinstall nvidia-ml-py" in str(error.value)
+    with Driver(tmp_path, nvml_library, ONE, path=foreign) as machine:
+        assert machine.detect(), "not a host without GPUs"
+        for _ in range(2):
+            words = machine.unreachable()
+            assert "is not NVIDIA's" in words
+            assert "nvmlDeviceGetUUID" in words
+            assert "pip install --force-reinstall nvidia-ml-py" in words

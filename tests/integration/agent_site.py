@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.leases import Holder, Lease, LeaseRequest
@@ -59,6 +60,7 @@ class Site:
         )
         self.book = Book(self.store, clock, self.bank)
         self.rows = Rows(self.store, clock)
+        self.alerts = Alerts(self.store, clock)
         self.inventory = inventory or SimulatedInventory(2, seed="site")
         self.policy = policy or AgentPolicy()
         self.boot = "hub-1"
@@ -66,7 +68,8 @@ class Site:
         self.agent = self.new_agent()
 
     def new_agent(self, boot: str = "agent-1", policy: AgentPolicy | None = None) -> Agent:
-        return Agent(self.book, self.rows, self.runtime, self.inventory, self.clock, HOST, boot, policy or self.policy)
+        parts = (self.book, self.rows, self.runtime, self.inventory, self.clock)
+        return Agent(*parts, HOST, boot, policy or self.policy, self.alerts)
 
     def reserve(self, user: str = "ada", share: int = 500, server: str = "", count: int = 1) -> Lease:
         if not self.rows.devices():

@@ -16,9 +16,13 @@ def compiler() -> str | None:
 
 
 def build(folder: Path, *, without: tuple[str, ...] = ()) -> Path:
-    """Compile the shim into a folder for LD_LIBRARY_PATH, less some functions (MEMORY_V2, UTILISATION); the folder."""
+    """Compile the shim into a folder for LD_LIBRARY_PATH, without the functions of these names, as an old driver's
+    library does not have them; the folder."""
     command = [compiler() or "cc", "-std=gnu11", "-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"]
-    command += [f"-DWITHOUT_{name}" for name in without]
+    if without:
+        exports = folder / "exports"
+        exports.write_text(f"{{ global: *; local: {' '.join(f'{name};' for name in without)} }};\n", encoding="ascii")
+        command.append(f"-Wl,--version-script={exports}")
     command += [f"-Wl,-soname,{SONAME}", "-o", str(folder / SONAME), str(SOURCE)]
     subprocess.run(command, check=True, timeout=120)
     return folder

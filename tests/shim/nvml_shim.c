@@ -1,148 +1,41 @@
 /* A small libnvidia-ml.so.1 for machines without a GPU, so that tests exercise the real pynvml.
  *
- * The file named by BERTH_NVML_SCENARIO is read again at every call, so a test can change the world under a running
- * process. One line per device, in the order of indices; NAME has "_" for spaces, "-" is an empty name:
- *
- *   device UUID NAME TOTAL_MIB USED_MIB UTILISATION [KEY=VALUE ...]
- *       error=GPU_IS_LOST          every call for this device fails so
- *       uuid_error= name_error= memory_error= memory_v2_error= utilisation_error=    that call fails
- *       hang_ms=N                  the first call for this device takes so long, or until the scenario says otherwise
- *   driver [init_error=X] [count_error=X] [hang_ms=N] [boot=N]
- *       boot=N                     the driver was loaded anew: calls fail until the library is shut down and started
- *
- * Errors are NVML's own names without NVML_ERROR_, or numbers. "#" begins a comment. A scenario that cannot be read is
- * a driver that is not loaded. Compiled with -DWITHOUT_MEMORY_V2 or -DWITHOUT_UTILISATION it lacks these functions, as
- * old drivers do. Nothing here is copied from NVIDIA; prototypes follow what pynvml passes.
+ * The file named by BERTH_NVML_SCENARIO (scenario.h tells how it is written) is read again at every call, so a test can
+ * change the world under a running process. A file that is not there is a driver that is not loaded; one that cannot be
+ * read is an unknown error, and standard error tells the line. Nothing here is copied from NVIDIA; prototypes follow what
+ * pynvml passes, and behaviour the NVML API reference (docs.nvidia.com/deploy/nvml-api).
  */
 
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
-#define MAX_DEVICES 64
-#define SUCCESS 0
-#define UNINITIALIZED 1
-#define INVALID_ARGUMENT 2
-#define INSUFFICIENT_SIZE 7
-#define DRIVER_NOT_LOADED 9
-#define UNKNOWN 999
+#include "scenario.h"
 
-typedef int status;
-typedef char *handle; /* points into `handles`; its offset is the index */
+typedef char *handle;   /* points into `handles`: its offset is the index; or into `part_handles` */
+typedef char *instance; /* points into `instances`, at the place of the MIG device that it carries */
 
-struct device {
-    char uuid[96], name[96];
-    unsigned long long total_mib, used_mib;
-    unsigned int utilisation;
-    long hang_ms;
-    status error, uuid_error, name_error, memory_error, memory_v2_error, utilisation_error;
-};
-
-struct scenario {
-    struct device devices[MAX_DEVICES];
-    unsigned int count;
-    status init_error, count_error;
-    long hang_ms, boot;
-};
-
-static char handles[MAX_DEVICES];
+static char handles[MAX_DEVICES], part_handles[MAX_DEVICES * MAX_PARTS], instances[MAX_DEVICES * MAX_PARTS];
 static int initialised; /* times, as in NVML: only the first start reaches the driver, only the last stop leaves it */
 static long booted;     /* of the driver that was there at the first start */
 
-static const struct {
-    const char *name, *words;
-    status code;
-} errors[] = {
-    {"SUCCESS", "Success", 0},
-    {"UNINITIALIZED", "Uninitialized", 1},
-    {"INVALID_ARGUMENT", "Invalid Argument", 2},
-    {"NOT_SUPPORTED", "Not Supported", 3},
-    {"NO_PERMISSION", "Insufficient Permissions", 4},
-    {"NOT_FOUND", "Not Found", 6},
-    {"INSUFFICIENT_SIZE", "Insufficient Size", 7},
-    {"DRIVER_NOT_LOADED", "Driver Not Loaded", 9},
-    {"TIMEOUT", "Timeout", 10},
-    {"FUNCTION_NOT_FOUND", "Function Not Found", 13},
-    {"GPU_IS_LOST", "GPU is lost", 15},
-    {"RESET_REQUIRED", "GPU requires reset", 16},
-    {"LIB_RM_VERSION_MISMATCH", "Driver/library version mismatch", 18},
-    {"NO_DATA", "No data", 21},
-    {"ARGUMENT_VERSION_MISMATCH", "Argument version mismatch", 25},
-    {"NOT_READY", "Not ready", 27},
-    {"UNKNOWN", "Unknown Error", 999},
-};
-#define ERRORS (sizeof errors / sizeof *errors)
-
-static status code_of(const char *name) {
-    for (size_t i = 0; i < ERRORS; i++)
-        if (strcmp(errors[i].name, name) == 0) return errors[i].code;
-    char *end;
-    long number = strtol(name, &end, 10);
-    return *name != '\0' && *end == '\0' ? (status)number : UNKNOWN;
-}
-
-/* KEY=VALUE of a device line; what is misspelt makes the device fail, so that a test notices. */
-static void option(struct device *device, const char *key, const char *value) {
-    if (strcmp(key, "hang_ms") == 0) device->hang_ms = atol(value);
-    else if (strcmp(key, "uuid_error") == 0) device->uuid_error = code_of(value);
-    else if (strcmp(key, "name_error") == 0) device->name_error = code_of(value);
-    else if (strcmp(key, "memory_error") == 0) device->memory_error = code_of(value);
-    else if (strcmp(key, "memory_v2_error") == 0) device->memory_v2_error = code_of(value);
-    else if (strcmp(key, "utilisation_error") == 0) device->utilisation_error = code_of(value);
-    else device->error = strcmp(key, "error") == 0 ? code_of(value) : UNKNOWN;
-}
-
-static void driver_option(struct scenario *found, const char *key, const char *value) {
-    if (strcmp(key, "hang_ms") == 0) found->hang_ms = atol(value);
-    else if (strcmp(key, "boot") == 0) found->boot = atol(value);
-    else if (strcmp(key, "count_error") == 0) found->count_error = code_of(value);
-    else found->init_error = strcmp(key, "init_error") == 0 ? code_of(value) : UNKNOWN;
-}
-
-static void words_of(char *into, size_t size, const char *text) {
-    snprintf(into, size, "%s", strcmp(text, "-") == 0 ? "" : text);
-    for (char *sign = into; *sign; sign++)
-        if (*sign == '_') *sign = ' ';
-}
-
-static void line_of(struct scenario *found, char *line) {
-    char *rest = NULL, *word = strtok_r(line, " \t\r\n", &rest);
-    if (word == NULL || *word == '#') return;
-    struct device *device = NULL;
-    if (strcmp(word, "device") == 0 && found->count < MAX_DEVICES) {
-        device = &found->devices[found->count++];
-        char *field[5];
-        for (int i = 0; i < 5; i++)
-            if ((field[i] = strtok_r(NULL, " \t\r\n", &rest)) == NULL) {
-                device->error = UNKNOWN;
-                return;
-            }
-        snprintf(device->uuid, sizeof device->uuid, "%s", strcmp(field[0], "-") == 0 ? "" : field[0]);
-        words_of(device->name, sizeof device->name, field[1]);
-        device->total_mib = strtoull(field[2], NULL, 10);
-        device->used_mib = strtoull(field[3], NULL, 10);
-        device->utilisation = (unsigned int)strtoul(field[4], NULL, 10);
-    }
-    while ((word = strtok_r(NULL, " \t\r\n", &rest)) != NULL) {
-        char *value = strchr(word, '=');
-        if (value == NULL) value = word + strlen(word);
-        else *value++ = '\0';
-        if (device != NULL) option(device, word, value);
-        else driver_option(found, word, value);
-    }
-}
-
-static status scenario_of(struct scenario *found) {
-    memset(found, 0, sizeof *found);
+static status load(struct scenario *found) {
     const char *path = getenv("BERTH_NVML_SCENARIO");
-    FILE *file = path != NULL ? fopen(path, "r") : NULL;
-    if (file == NULL) return DRIVER_NOT_LOADED;
-    char line[1024];
-    while (fgets(line, sizeof line, file) != NULL) line_of(found, line);
-    fclose(file);
-    return SUCCESS;
+    int bad = scenario_of(path, found);
+    if (bad > 0) fprintf(stderr, "%s: line %d cannot be read\n", path, bad);
+    return bad == 0 ? SUCCESS : bad < 0 ? DRIVER_NOT_LOADED : UNKNOWN;
+}
+
+/* The line of a scenario that cannot be read; 0 where all can be, -1 where there is no such file or stage. */
+int berth_scenario_error(const char *path) {
+    static struct scenario found;
+    return scenario_of(path, &found);
+}
+
+static long now_ms(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
 static void pause_ms(long duration) {
@@ -150,35 +43,75 @@ static void pause_ms(long duration) {
     nanosleep(&step, NULL);
 }
 
-/* What the scenario says of one device now. */
-static status device_of(handle device, struct device *found) {
-    if (!initialised) return UNINITIALIZED;
-    ptrdiff_t index = device - handles;
-    if (device == NULL || index < 0 || index >= MAX_DEVICES) return INVALID_ARGUMENT;
-    struct scenario all;
-    status result = scenario_of(&all);
-    if (result != SUCCESS) return result;
-    if (all.boot != booted) return UNKNOWN;
-    if ((unsigned int)index >= all.count) return INVALID_ARGUMENT;
-    *found = all.devices[index];
-    return found->error;
+static const struct rule *rule_of(const struct rules *rules, const char *function, enum deed deed) {
+    for (int i = 0; i < rules->count; i++)
+        if (rules->all[i].deed == deed && strcmp(rules->all[i].function, function) == 0) return &rules->all[i];
+    return NULL;
 }
 
-static status text_of(const char *text, char *into, unsigned int size) {
+/* What a call meets: the scenario now (`*found`), its hangs, its crash, its failures. `index` is a device's, or -1. */
+static status meet(const char *function, long index, struct scenario *found) {
+    long began = now_ms();
+    for (;;) {
+        status result = load(found);
+        if (result != SUCCESS) return result;
+        if (index >= 0 && (unsigned int)index >= found->count) return INVALID_ARGUMENT;
+        const struct rules *own = index >= 0 ? &found->devices[index].rules : &found->rules;
+        const struct rule *hang = rule_of(own, function, HANG), *fail = rule_of(own, function, FAIL);
+        if (hang == NULL && index >= 0) hang = rule_of(&found->rules, function, HANG);
+        if (fail == NULL && index >= 0) fail = rule_of(&found->rules, function, FAIL);
+        if (rule_of(own, function, CRASH) != NULL) abort();
+        if (hang == NULL || (hang->ms >= 0 && now_ms() - began >= hang->ms)) return fail != NULL ? fail->error : SUCCESS;
+        pause_ms(10);
+    }
+}
+
+static status driver_call(const char *function, struct scenario *found) {
+    if (!initialised) return UNINITIALIZED;
+    status result = meet(function, -1, found);
+    return result == SUCCESS && found->boot != booted ? UNKNOWN : result;
+}
+
+/* A call for a device, or for a MIG device where `part` is asked for and the handle is one's. */
+static status call(const char *function, handle given, struct scenario *all, struct device **device, struct part **part) {
+    if (!initialised) return UNINITIALIZED;
+    ptrdiff_t index = given - handles, place = given - part_handles;
+    int is_part = given != NULL && place >= 0 && place < (ptrdiff_t)sizeof part_handles;
+    if (is_part) index = place / MAX_PARTS;
+    if (given == NULL || index < 0 || index >= MAX_DEVICES || (is_part && part == NULL)) return INVALID_ARGUMENT;
+    status result = meet(function, (long)index, all);
+    if (result == SUCCESS && all->boot != booted) result = UNKNOWN;
+    if (result != SUCCESS) return result;
+    *device = &all->devices[index];
+    if ((*device)->error != SUCCESS) return (*device)->error;
+    if (part == NULL) return SUCCESS;
+    *part = NULL;
+    if (!is_part) return SUCCESS;
+    if (place % MAX_PARTS >= (*device)->part_count) return NOT_FOUND;
+    *part = &(*device)->parts[place % MAX_PARTS];
+    return (*part)->error;
+}
+
+#define DEVICE_CALL(PART)                                                           \
+    struct scenario all;                                                            \
+    struct device *found = NULL;                                                    \
+    struct part *part = NULL;                                                       \
+    (void)part;                                                                     \
+    status result = call(__func__, device, &all, &found, PART);                     \
+    if (result != SUCCESS) return result
+
+static status copy(const char *text, char *into, unsigned int size) {
     if (strlen(text) + 1 > size) return INSUFFICIENT_SIZE;
     strcpy(into, text);
     return SUCCESS;
 }
 
+/* ---- the library and the driver ---- */
+
 status nvmlInitWithFlags(unsigned int flags) {
     (void)flags;
     struct scenario all;
-    status result = scenario_of(&all);
-    for (long waited = 0; result == SUCCESS && waited < all.hang_ms; waited += 10) {
-        pause_ms(10);
-        result = scenario_of(&all);
-    }
-    if (result == SUCCESS) result = all.init_error;
+    status result = meet(__func__, -1, &all);
     if (result == SUCCESS && initialised++ == 0) booted = all.boot;
     return result;
 }
@@ -187,8 +120,10 @@ status nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 
 status nvmlShutdown(void) {
     if (!initialised) return UNINITIALIZED;
+    struct scenario all;
+    status result = meet(__func__, -1, &all);
     initialised--;
-    return SUCCESS;
+    return result;
 }
 
 const char *nvmlErrorString(status code) {
@@ -198,88 +133,294 @@ const char *nvmlErrorString(status code) {
 }
 
 status nvmlDeviceGetCount_v2(unsigned int *count) {
-    if (!initialised) return UNINITIALIZED;
     struct scenario all;
-    status result = scenario_of(&all);
-    if (result == SUCCESS) result = all.boot != booted ? UNKNOWN : all.count_error;
+    status result = driver_call(__func__, &all);
     if (result == SUCCESS) *count = all.count;
     return result;
 }
 
 status nvmlDeviceGetHandleByIndex_v2(unsigned int index, handle *device) {
-    if (!initialised) return UNINITIALIZED;
     if (index >= MAX_DEVICES) return INVALID_ARGUMENT;
-    struct device found;
-    status result = device_of(&handles[index], &found);
-    for (long waited = 0; result == SUCCESS && waited < found.hang_ms; waited += 10) {
-        pause_ms(10);
-        result = device_of(&handles[index], &found);
-    }
+    struct scenario all;
+    struct device *found = NULL;
+    status result = call(__func__, &handles[index], &all, &found, NULL);
     if (result == SUCCESS) *device = &handles[index];
     return result;
 }
 
+/* ---- one device ---- */
+
 status nvmlDeviceGetUUID(handle device, char *uuid, unsigned int size) {
-    struct device found;
-    status result = device_of(device, &found);
-    if (result == SUCCESS) result = found.uuid_error;
-    return result == SUCCESS ? text_of(found.uuid, uuid, size) : result;
+    DEVICE_CALL(&part);
+    return copy(part ? part->uuid : found->uuid, uuid, size);
 }
 
 status nvmlDeviceGetName(handle device, char *name, unsigned int size) {
-    struct device found;
-    status result = device_of(device, &found);
-    if (result == SUCCESS) result = found.name_error;
-    return result == SUCCESS ? text_of(found.name, name, size) : result;
+    DEVICE_CALL(&part);
+    char whole[160];
+    snprintf(whole, sizeof whole, part ? "%s MIG %s" : "%s", found->name, part ? part->profile : "");
+    return copy(whole, name, size);
 }
 
 struct memory {
-    unsigned long long total, free, used;
+    big total, free, used;
 };
 
+static big left(big total, big used) { return total > used ? total - used : 0; }
+
 status nvmlDeviceGetMemoryInfo(handle device, struct memory *memory) {
-    struct device found;
-    status result = device_of(device, &found);
-    if (result == SUCCESS) result = found.memory_error;
-    if (result != SUCCESS) return result;
-    memory->total = found.total_mib << 20;
-    memory->used = found.used_mib << 20;
-    memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
+    DEVICE_CALL(&part);
+    memory->total = part ? part->total : found->total;
+    memory->used = part ? part->used : found->used;
+    memory->free = left(memory->total, memory->used);
     return SUCCESS;
 }
 
-#ifndef WITHOUT_MEMORY_V2
 struct memory_v2 {
     unsigned int version;
-    unsigned long long total, reserved, free, used;
+    big total, reserved, free, used;
 };
 
 status nvmlDeviceGetMemoryInfo_v2(handle device, struct memory_v2 *memory) {
-    struct device found;
-    status result = device_of(device, &found);
-    if (result == SUCCESS) result = found.memory_v2_error != SUCCESS ? found.memory_v2_error : found.memory_error;
-    if (result != SUCCESS) return result;
-    if (memory->version != (sizeof *memory | 2u << 24)) return code_of("ARGUMENT_VERSION_MISMATCH");
-    memory->total = found.total_mib << 20;
-    memory->used = found.used_mib << 20;
+    DEVICE_CALL(&part);
+    if (memory->version != (sizeof *memory | 2u << 24)) return ARGUMENT_VERSION_MISMATCH;
+    memory->total = part ? part->total : found->total;
+    memory->used = part ? part->used : found->used;
+    memory->free = left(memory->total, memory->used);
     memory->reserved = 0;
-    memory->free = memory->total > memory->used ? memory->total - memory->used : 0;
     return SUCCESS;
 }
-#endif
 
-#ifndef WITHOUT_UTILISATION
 struct utilisation {
     unsigned int gpu, memory;
 };
 
+/* Not for a card that is divided by MIG, nor for its parts. */
 status nvmlDeviceGetUtilizationRates(handle device, struct utilisation *rates) {
-    struct device found;
-    status result = device_of(device, &found);
-    if (result == SUCCESS) result = found.utilisation_error;
-    if (result != SUCCESS) return result;
-    rates->gpu = found.utilisation;
+    DEVICE_CALL(&part);
+    if (part || (found->has_mig && found->mig[0])) return NOT_SUPPORTED;
+    rates->gpu = found->utilisation;
     rates->memory = 0;
     return SUCCESS;
 }
-#endif
+
+status nvmlDeviceGetTemperature(handle device, int sensor, unsigned int *degrees) {
+    DEVICE_CALL(NULL);
+    if (sensor != 0) return INVALID_ARGUMENT;
+    *degrees = found->temperature;
+    return SUCCESS;
+}
+
+struct process_info {
+    unsigned int pid;
+    big memory;
+    unsigned int gi, ci;
+};
+
+static status list(const struct device *device, int graphics, unsigned int *count, struct process_info *infos) {
+    unsigned int number = 0, room = *count;
+    for (int i = 0; i < device->process_count; i++) {
+        if (device->processes[i].graphics != graphics) continue;
+        if (number < room && infos != NULL)
+            infos[number] = (struct process_info){device->processes[i].pid, device->processes[i].memory, ~0U, ~0U};
+        number++;
+    }
+    *count = number;
+    return number > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+status nvmlDeviceGetComputeRunningProcesses_v3(handle device, unsigned int *count, struct process_info *infos) {
+    DEVICE_CALL(NULL);
+    return list(found, 0, count, infos);
+}
+
+status nvmlDeviceGetGraphicsRunningProcesses_v3(handle device, unsigned int *count, struct process_info *infos) {
+    DEVICE_CALL(NULL);
+    return list(found, 1, count, infos);
+}
+
+status nvmlDeviceGetTotalEccErrors(handle device, int type, int counter, big *errors_counted) {
+    DEVICE_CALL(NULL);
+    if (!found->has_ecc) return NOT_SUPPORTED;
+    if (type < 0 || type > 1 || counter < 0 || counter > 1) return INVALID_ARGUMENT;
+    *errors_counted = found->ecc[type][counter];
+    return SUCCESS;
+}
+
+status nvmlDeviceGetRemappedRows(
+    handle device, unsigned int *corrected, unsigned int *uncorrected, unsigned int *pending, unsigned int *failure) {
+    DEVICE_CALL(NULL);
+    if (!found->has_remapped) return NOT_SUPPORTED;
+    *corrected = found->remapped[0];
+    *uncorrected = found->remapped[1];
+    *pending = found->remapped[2];
+    *failure = found->remapped[3];
+    return SUCCESS;
+}
+
+status nvmlDeviceGetRetiredPagesPendingStatus(handle device, unsigned int *pending) {
+    DEVICE_CALL(NULL);
+    if (!found->has_retired) return NOT_SUPPORTED;
+    *pending = found->retired;
+    return SUCCESS;
+}
+
+/* ---- events ---- */
+
+#define XID_EVENT 8ULL
+
+struct event_set {
+    long since[MAX_DEVICES]; /* of registration, 0 where there is none */
+    int stage[MAX_DEVICES], told[MAX_DEVICES];
+};
+
+struct event {
+    handle device;
+    big type, data;
+    unsigned int gi, ci;
+};
+
+status nvmlEventSetCreate(struct event_set **set) {
+    struct scenario all;
+    status result = driver_call(__func__, &all);
+    if (result == SUCCESS) *set = calloc(1, sizeof **set);
+    return result;
+}
+
+status nvmlEventSetFree(struct event_set *set) {
+    free(set);
+    return initialised ? SUCCESS : UNINITIALIZED;
+}
+
+status nvmlDeviceGetSupportedEventTypes(handle device, big *types) {
+    DEVICE_CALL(NULL);
+    *types = XID_EVENT;
+    return SUCCESS;
+}
+
+status nvmlDeviceRegisterEvents(handle device, big types, struct event_set *set) {
+    DEVICE_CALL(NULL);
+    if (types != XID_EVENT) return types & ~XID_EVENT ? NOT_SUPPORTED : INVALID_ARGUMENT;
+    set->since[device - handles] = now_ms();
+    return SUCCESS;
+}
+
+/* The next XID that is due, of any device of the set. One of a lost card is told as well. */
+static int next_event(const struct scenario *all, struct event_set *set, struct event *event) {
+    for (unsigned int i = 0; i < all->count; i++) {
+        const struct device *device = &all->devices[i];
+        if (set->stage[i] != all->stage) set->stage[i] = all->stage, set->told[i] = 0;
+        if (set->since[i] == 0 || set->told[i] >= device->xid_count) continue;
+        const struct xid *xid = &device->xids[set->told[i]];
+        if (now_ms() - set->since[i] < xid->at_ms) continue;
+        set->told[i]++;
+        *event = (struct event){&handles[i], XID_EVENT, xid->number, xid->gi, ~0U};
+        return 1;
+    }
+    return 0;
+}
+
+status nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned int timeout_ms) {
+    long until = now_ms() + timeout_ms;
+    for (;;) {
+        struct scenario all;
+        status result = driver_call(__func__, &all);
+        if (result != SUCCESS) return result;
+        if (next_event(&all, set, event)) return SUCCESS;
+        if (now_ms() >= until) return TIMEOUT;
+        pause_ms(5);
+    }
+}
+
+/* ---- MIG ---- */
+
+status nvmlDeviceGetMigMode(handle device, unsigned int *current, unsigned int *pending) {
+    DEVICE_CALL(NULL);
+    if (!found->has_mig) return NOT_SUPPORTED;
+    *current = found->mig[0];
+    *pending = found->mig[1];
+    return SUCCESS;
+}
+
+status nvmlDeviceGetMaxMigDeviceCount(handle device, unsigned int *count) {
+    DEVICE_CALL(NULL);
+    *count = found->has_mig ? MAX_PARTS - 1 : 0;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned int index, handle *mig) {
+    DEVICE_CALL(NULL);
+    if (!found->has_mig || index >= MAX_PARTS) return INVALID_ARGUMENT;
+    if (index >= (unsigned int)found->part_count) return NOT_FOUND;
+    *mig = &part_handles[(device - handles) * MAX_PARTS + index];
+    return SUCCESS;
+}
+
+status nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle device, handle *parent) {
+    DEVICE_CALL(&part);
+    if (part == NULL) return INVALID_ARGUMENT;
+    *parent = &handles[found - all.devices];
+    return SUCCESS;
+}
+
+status nvmlDeviceIsMigDeviceHandle(handle device, unsigned int *is_part) {
+    DEVICE_CALL(&part);
+    *is_part = part != NULL;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetGpuInstanceId(handle device, unsigned int *id) {
+    DEVICE_CALL(&part);
+    if (part == NULL) return NOT_SUPPORTED;
+    *id = part->gi;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetComputeInstanceId(handle device, unsigned int *id) {
+    DEVICE_CALL(&part);
+    if (part == NULL) return NOT_SUPPORTED;
+    *id = part->ci;
+    return SUCCESS;
+}
+
+struct attributes {
+    unsigned int multiprocessors, copy_engines, decoders, encoders, jpeg, ofa, gpu_slices, compute_slices;
+    big memory_mb;
+};
+
+status nvmlDeviceGetAttributes_v2(handle device, struct attributes *attributes) {
+    DEVICE_CALL(&part);
+    if (part == NULL) return NOT_SUPPORTED;
+    memset(attributes, 0, sizeof *attributes);
+    attributes->gpu_slices = attributes->compute_slices = part->slices;
+    attributes->memory_mb = part->total >> 20;
+    return SUCCESS;
+}
+
+status nvmlDeviceGetGpuInstanceById(handle device, unsigned int id, instance *gpu_instance) {
+    DEVICE_CALL(NULL);
+    for (int i = 0; i < found->part_count; i++)
+        if (found->parts[i].gi == id) {
+            *gpu_instance = &instances[(device - handles) * MAX_PARTS + i];
+            return SUCCESS;
+        }
+    return NOT_FOUND;
+}
+
+struct instance_info {
+    handle device;
+    unsigned int id, profile, start, size;
+};
+
+status nvmlGpuInstanceGetInfo(instance gpu_instance, struct instance_info *info) {
+    ptrdiff_t place = gpu_instance - instances;
+    if (gpu_instance == NULL || place < 0 || place >= (ptrdiff_t)sizeof instances) return INVALID_ARGUMENT;
+    struct scenario all;
+    struct device *found = NULL;
+    status result = call(__func__, &handles[place / MAX_PARTS], &all, &found, NULL);
+    if (result != SUCCESS) return result;
+    if (place % MAX_PARTS >= found->part_count) return NOT_FOUND;
+    const struct part *part = &found->parts[place % MAX_PARTS];
+    *info = (struct instance_info){&handles[place / MAX_PARTS], part->gi, 0, part->start, part->size};
+    return SUCCESS;
+}

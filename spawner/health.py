@@ -1,0 +1,49 @@
+"""What a reading of a device means for giving it out: why it must not be, and what else a person should know. Pure."""
+
+from __future__ import annotations
+
+from spawner.ports import GpuReading, MemoryHealth
+
+MIG_PARENT = "divided by MIG: it is never given out whole"
+MIG_PART = "a part made by MIG: Berth does not give these out yet"
+_RESET = "reset the card (nvidia-smi -r) or reboot this host"
+
+
+def trouble(reading: GpuReading) -> str:
+    """Why a device that answers must take no new lease all the same; "" where nothing is known against it.
+
+    ECC errors that could not be corrected count since the driver was loaded: NVIDIA's remedy is a reset, after which
+    the bad row is replaced and that counter is 0 again, while the one over the card's life never is
+    (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt).
+    """
+    health = reading.health or MemoryHealth()
+    if health.uncorrected:
+        return f"{_errors(health.uncorrected)} of its memory could not be corrected; {_RESET}"
+    if health.repair_failed:
+        return "bad memory could not be replaced: the card has to be exchanged"
+    if health.repair_pending:
+        return f"bad memory waits to be replaced; {_RESET}"
+    return ""
+
+
+def remark(reading: GpuReading, used: int) -> str:
+    """What to say of a device that is well. `used` is what leases hold of it, milli-GPU."""
+    if reading.part is not None:
+        return MIG_PART
+    if reading.mig:
+        return MIG_PARENT
+    if reading.mig_pending:
+        return "MIG is to be switched on at its next reset"
+    if used == 0 and reading.processes:
+        return f"in use by {_programs(reading)}, without a lease"
+    return ""
+
+
+def _errors(number: int) -> str:
+    return "1 error" if number == 1 else f"{number} errors"
+
+
+def _programs(reading: GpuReading) -> str:
+    pids = sorted({process.pid for process in reading.processes or ()})
+    shown = ", ".join(str(pid) for pid in pids[:3]) + (", …" if len(pids) > 3 else "")
+    return f"{'1 program' if len(pids) == 1 else f'{len(pids)} programs'} (pid {shown})"
