@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import logging.handlers
 import os
 import signal
 import sys
@@ -13,13 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tornado.httpserver import HTTPServer
-
-from hub_config import compose
+from hub_config import compose, logs
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
 
 MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own, smaller limit
+#: After a hub's death its last start is waited for so long. A local server's run folder is there before anything is
+#: run, so that little can be on its way unseen.
+START_GRACE_SECONDS = 5
 METER_SECONDS = 60  # a posting each; the hold reaches 15 minutes ahead and pages compute what runs since
 
 
@@ -30,14 +29,9 @@ def _begin(name: str, root: Path | None) -> Parts:
             raise ValueError(f"berth service {name}: name the data folder with --data or BERTH_DATA")
         root = Path(os.environ["BERTH_DATA"])
     made = compose.parts(root)
-    handler: logging.Handler = logging.StreamHandler(sys.stderr)
-    if name != "agent":  # whose output `berth up` collects; a service's would land in the hub's log
-        path = made.data.logs / f"{name}.log"
-        handler = logging.handlers.RotatingFileHandler(path, maxBytes=10_000_000, backupCount=3)
-    logging.basicConfig(
-        level=logging.INFO, handlers=[handler], format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
-    )
+    logs.set_up(name, made.data.logs, made.settings)
     write_pid(made.data.pids, name)
+    made.store.check()  # they do not migrate: who does is `berth up`, or somebody with `berth migrate`
     return made
 
 
@@ -57,7 +51,7 @@ def agent(root: Path) -> int:
         clock=made.clock,
         host=made.host,
         boot=compose.new_boot("agent"),
-        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS),
+        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS, start_grace=START_GRACE_SECONDS),
         alerts=made.alerts,
     )
     worker.run(stop)
@@ -84,9 +78,10 @@ def berth_service(root: Path | None) -> int:
 
 async def _serve(made: Parts) -> None:
     from quota.web.app import make_app
+    from quota.web.server import PATIENCE, Server
 
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-    server = HTTPServer(make_app(compose.service_parts(made)), max_body_size=MAX_BODY_BYTES)
+    server = Server(make_app(compose.service_parts(made)), max_body_size=MAX_BODY_BYTES, **PATIENCE)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
     await _told_event().wait()
     server.stop()

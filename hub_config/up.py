@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -17,13 +18,19 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from hub_config import screen
+from hub_config import logs, screen
+from hub_config.book_trouble import bring_up, trouble
 from hub_config.compose import Parts, parts
 from hub_config.datafolder import DataFolder, write_private
+from hub_config.guards import make_private
 from hub_config.ports import Ports
 from hub_config.processes import alive, die_with_parent, port_taken, read_pid
 from hub_config.settings import SettingsError
+from quota.errors import Refused
 from quota.leases import StopReason
+from spawner.ports import Unreachable
+
+log = logging.getLogger("berth.up")
 
 LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 START_SECONDS = 90  # a first start on a slow disk creates two databases
@@ -56,6 +63,7 @@ class Child:
     not_before: float = 0.0
 
     def start(self) -> None:
+        logs.cut(self.log)
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 self.argv,
@@ -105,7 +113,8 @@ def children(data: DataFolder, host: str) -> tuple[Child, Child]:
     config = str(Path(__file__).with_name("jupyterhub_config.py"))
 
     def child(name: str, *argv: str) -> Child:
-        log, pid = data.logs / f"{name}.log", data.pids / f"{name}.pid"
+        # What it prints: traefik's words, and why it could not even load. Its events are in NAME.log (hub_config.logs).
+        log, pid = data.logs / f"{name}.out.log", data.pids / f"{name}.pid"
         return Child(name, (sys.executable, "-m", *argv), env, data.hub, log, pid)
 
     return (
@@ -194,20 +203,28 @@ class Platform:
 
     def start(self) -> None:
         """Start both and wait for the first answer. Raises `UpError` with the end of the log."""
-        self.agent.start()
-        self.hub.start()
+        self._start_one(self.agent)
+        self._start_one(self.hub)
         deadline = time.monotonic() + START_SECONDS
         while not self.stop_wanted.is_set() and not self._answers():
             self.tend()
             for child in (self.hub, self.agent):
                 if child.quick_ends >= GIVE_UP_AFTER:
-                    raise UpError(f"The {child.name} does not start. The end of {child.log}:\n{_tail(child.log)}")
+                    raise UpError(f"The {child.name} does not start. The end of its logs:\n{_ends(child.log)}")
             if time.monotonic() > deadline:
-                raise UpError(f"No answer from {self.url} in {START_SECONDS} s. See {self.hub.log}.")
+                raise UpError(f"No answer from {self.url} in {START_SECONDS} s. See the logs in {self.hub.log.parent}.")
             self.stop_wanted.wait(0.1)
 
+    def _start_one(self, child: Child) -> None:
+        child.start()
+        told = {"event": "process-started", "child": child.name, "pid": child.process.pid if child.process else None}
+        log.info("The %s is started (restarts so far: %d)", child.name, child.restarts, extra=told)
+
     def _answers(self) -> bool:
-        agent_seen = bool(self.made.rows.boots(role="agent"))
+        try:
+            agent_seen = bool(self.made.rows.boots(role="agent"))
+        except Refused:  # a database server that is being started again
+            return False
         return agent_seen and _ok(f"{self.url}/hub/health") and _ok(f"{self.url}/services/berth/health")
 
     def tend(self) -> None:
@@ -215,14 +232,19 @@ class Platform:
         for child in (self.hub, self.agent):
             if child.ended():
                 screen.say(f"The {child.name} ended with code {child.code}; starting it again.")
-                for beat in self.made.rows.boots(role=child.name):
-                    self.made.rows.drop_beat(
-                        beat.boot
-                    )  # its boot is dead for certain: no need to wait until it is stale
+                told = {"event": "process-ended", "child": child.name, "code": child.code}
+                log.warning("The %s ended with code %s", child.name, child.code, extra=told)
+                self._end_beats(child.name)  # its boot is dead for certain: no need to wait until it is stale
             if child.due():
                 if child.started:
                     child.restarts += 1
-                child.start()
+                self._start_one(child)
+
+    def _end_beats(self, role: str) -> None:
+        try:
+            end_beats(self.made, role)
+        except Refused as refused:  # supervision goes on without the book; beats grow old by themselves
+            log.warning("%s", trouble(refused), extra={"event": "book-unavailable"})
 
     def supervise(self) -> None:
         while not self.stop_wanted.wait(0.2):
@@ -231,13 +253,23 @@ class Platform:
     def stop(self) -> None:
         """End everything, user servers included, and settle every bill."""
         screen.say("\nStopping: the hub …")
+        log.info("Stopping", extra={"event": "up-stopping"})
         self.hub.stop(20)
-        for beat in self.made.rows.boots(role="hub"):
-            self.made.rows.drop_beat(beat.boot)
+        self._end_beats("hub")
         if self.agent.process is None:
             self.agent.start()
-        self._stop_servers()
+        try:
+            self._stop_servers()
+        except Refused as refused:
+            screen.say(f"{trouble(refused)}\nUser servers end all the same; the next start closes their bills.")
+            self._end_servers_without_book()
         self.agent.stop(10)
+
+    def _end_servers_without_book(self) -> None:
+        """Their ends are on record with the runtime, and the agent reads them as soon as the book is back."""
+        look = self.made.runtime.look()
+        for lease_id in [] if isinstance(look, Unreachable) else list(look):
+            self.made.runtime.stop(lease_id, STOP_GRACE_SECONDS)
 
     def _stop_servers(self) -> None:
         made, now = self.made, self.made.clock.now()
@@ -263,12 +295,26 @@ class Platform:
             time.sleep(0.1)
 
 
+def end_beats(made: Parts, role: str) -> None:
+    """Take note that the processes of this host in that role are dead. A hub's row stays, as a dead one's: its last
+    start may still be on its way, and is waited for from the moment of its death."""
+    for beat in made.rows.boots(role=role):
+        if beat.host in ("", made.host):
+            (made.rows.bury if role == "hub" else made.rows.drop_beat)(beat.boot)
+
+
 def _ok(url: str) -> bool:
     try:
         with urllib.request.urlopen(url, timeout=2) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def _ends(out: Path) -> str:
+    """The last lines of what it printed, and of its events where there are any."""
+    events = out.with_name(out.name.replace(".out.log", ".log"))
+    return "\n".join(f"---- {path}\n{_tail(path)}" for path in (events, out) if _tail(path)) or f"{out} is empty"
 
 
 def _tail(path: Path, lines: int = 12) -> str:
@@ -283,20 +329,23 @@ def up(root: Path, host: str, port: int) -> int:
     check_host(host)
     data = DataFolder(root)
     data.make()
+    make_private(data)
     settings = data.settings()
     check_extra_config(data, settings.hub.extra_config)
+    if data.unfinished_restore.exists():
+        raise UpError(f"A restore into {data.root} did not come to its end. Run it again: berth restore FILE --force")
     with only_one(data):
         clear_leftovers(data)
+        logs.set_up("up", data.logs, settings)
         if port_taken(host, port):
             raise UpError(
                 f"Port {port} on {host} is taken by another program. Free it, or choose one: --port {port + 1}"
             )
         ports = Ports.choose(data, port)
         made = parts(root, settings)
-        made.store.migrate()
+        bring_up(made, screen.say)
         for role in ("hub", "agent", "idle-culler", "berth"):
-            for beat in made.rows.boots(role=role):
-                made.rows.drop_beat(beat.boot)
+            end_beats(made, role)
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{ports.public}"
         write_private(
@@ -317,6 +366,7 @@ def _run(made: Parts, url: str, host: str) -> int:
         platform.start()
         if not stop_wanted.is_set():
             screen.say(screen.welcome(made, url))
+            log.info("Berth is up at %s", url, extra={"event": "up-ready"})
             platform.supervise()
     finally:
         platform.stop()

@@ -24,13 +24,14 @@ from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.ports import Clock, Place
 from quota.records import add_event, change, claim, read_lease
 from quota.reserving import Reservation
+from quota.rows import BOOT_FRESH
 from quota.store import Store, retried
 from quota.transitions import IllegalMove
 
 __all__ = ["BOOT_FRESH", "Book", "Metered", "TooLate"]
 
-#: A boot id lives while its heartbeat is not older than this.
-BOOT_FRESH = timedelta(seconds=30)
+#: A start that waits for the book waits no longer than this.
+_CREDIBLE = timedelta(minutes=1)
 
 _CHUNK = 500  # ids in one statement
 _TRIES = 5
@@ -105,7 +106,7 @@ class Book(BookReads):
         fresh = sa.exists().where(beat.c.boot == boot, beat.c.beat_at >= self.clock.now() - BOOT_FRESH)
         with self._claimed(lease, table.c.owner == boot, fresh) as bill:
             transitions.check(bill.lease, State.RUNNING, Target.RUN)
-            ready = max(bill.lease.requested_at, min(ready_at, bill.now))
+            ready = _ready(bill, ready_at)
             weight = sum(slot.share for slot in bill.lease.slots)
             values = {"lease_id": lease.id, "number": 1, "weight": weight, "plan_id": bill.lease.price.plan_id}
             bill.connection.execute(sa.insert(schema.segment).values(**values, started_at=ready))
@@ -123,15 +124,18 @@ class Book(BookReads):
         detail: str = "",
         by: str = "",
         stop_after: datetime | None = None,
+        expect: Lease | None = None,
     ) -> Lease:
         """Write the durable intent to stop, at `stop_after` or at once.
 
         The first reason stays; an earlier `stop_after` wins. Nothing happens to a lease that is being removed or
-        is over.
+        is over. Who decided on a lease gives it as `expect`: raises `Stale` when it was written since.
         """
 
         def step(bill: Bill) -> Lease:
             lease, after = bill.lease, stop_after or bill.now
+            if expect is not None and expect.version != lease.version:
+                raise TooLate(f"lease {lease.id} is at version {lease.version}, not {expect.version} any more")
             if lease.state not in _STOPPABLE:
                 return lease
             if lease.target is Target.RUN:
@@ -314,6 +318,13 @@ def _stopping(bill: Bill, reason: StopReason, detail: str = "") -> dict[str, obj
     return values
 
 
+def _ready(bill: Bill, ready_at: datetime) -> datetime:
+    """When charging begins: as was seen, after the request and not ahead. A moment so long ago that no wait for the
+    book explains it is of a clock that was set since; then it begins now."""
+    ready = max(min(bill.lease.requested_at, bill.now), min(ready_at, bill.now))
+    return ready if bill.now - ready <= _CREDIBLE else bill.now
+
+
 def _end(bill: Bill, ended_at: datetime | None) -> datetime:
     """When a server ended: as was recorded, else at the last observation; inside its life whatever a clock said.
     A lease that never ran ends now."""
@@ -321,7 +332,10 @@ def _end(bill: Bill, ended_at: datetime | None) -> datetime:
     if lease.started_at is None:
         return min(ended_at or bill.now, bill.now)
     end = ended_at or lease.last_seen or lease.started_at
-    return max(lease.started_at, min(end, bill.now))
+    # The clock may be set back between a look and this: what was seen of it was so all the same.
+    latest = max(bill.now, lease.last_seen or bill.now)
+    begun = [lease.started_at, *(part.started_at for part in bill.segments())]
+    return max(*begun, min(end, latest))
 
 
 def _write(bill: Bill, kind: str, values: Mapping[str, object], *, by: str = "") -> Lease:

@@ -25,6 +25,9 @@ __all__ = ["Event", "Heartbeat", "Rows", "Sample", "Verdict"]
 #: A boot whose heart stopped this long ago is taken off when a new one begins.
 FORGET_BOOTS = timedelta(days=7)
 
+#: A boot id lives while its heartbeat is not older than this.
+BOOT_FRESH = timedelta(seconds=30)
+
 #: Why a device that its host withdrew counts as lost while somebody holds it.
 WITHDRAWN = "its host no longer has it"
 
@@ -116,6 +119,16 @@ class Rows:
         """This process has ended in good order."""
         with self.store.write() as connection:
             connection.execute(sa.delete(schema.heartbeat).where(schema.heartbeat.c.boot == boot))
+
+    @retried
+    def bury(self, boot: str) -> None:
+        """This process was seen to be dead: its heart counts as stale from now on. The row stays, since what it may
+        have begun last is waited for from here."""
+        table = schema.heartbeat
+        with self.store.write() as connection:
+            stale = self.clock.now() - BOOT_FRESH - timedelta(microseconds=1)
+            mine = sa.update(table).where(table.c.boot == boot, table.c.beat_at > stale)
+            connection.execute(mine.values(beat_at=stale))
 
     # Devices
 

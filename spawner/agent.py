@@ -9,23 +9,27 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from quota.alerts import Alerts
 from quota.book import Book
 from quota.errors import NotFound, Stale
+from quota.jumping import Jumps
 from quota.leases import Lease, State
-from quota.ports import Clock
+from quota.ports import SteadyClock
 from quota.rows import Rows
+from quota.vitals import Vitals, to_note
 from spawner import drift as plan
 from spawner.devices import DeviceWatch, is_due
 from spawner.drift import Action, DriftPolicy, drift
 from spawner.fleet import TIME_SLICE
 from spawner.metering_loop import MeteringLoop
-from spawner.ports import Inventory, Look, Runtime, Unreachable
+from spawner.ports import GpuReading, Inventory, Look, Runtime, Unreachable
 from spawner.sampling import Sampler
+from spawner.steady import SteadyHand
 
 log = logging.getLogger("berth.agent")
 
@@ -65,7 +69,7 @@ class Agent:
         rows: Rows,
         runtime: Runtime,
         inventory: Inventory | None,
-        clock: Clock,
+        clock: SteadyClock,
         host: str,
         boot: str,
         policy: AgentPolicy | None = None,
@@ -74,18 +78,22 @@ class Agent:
         self._book = book
         self._rows = rows
         self._runtime = runtime
-        self._clock = clock
+        self._hand = SteadyHand(clock, Jumps(book.store, clock), host, alerts)
         self._host = host
         self._boot = boot
         self._policy = policy = policy or AgentPolicy()
         self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts)
         self._sampler = Sampler(rows, runtime, _seconds(policy.sample))
-        self._meter = MeteringLoop(book, rows, _seconds(policy.meter), _seconds(policy.quota_grace))
+        ending = _seconds(policy.term + 2 * policy.cycle)
+        self._meter = MeteringLoop(book, rows, _seconds(policy.meter), _seconds(policy.quota_grace), ending)
         self._patience = _Patience()
         self._unknown: dict[str, datetime] = {}  # what runs and is not in the book, since when
         self._unreachable = ""
         self._beaten: datetime | None = None
         self._last_good: datetime | None = None
+        self._cycles = self._errors = 0
+        self._took: float | None = None  # seconds of the last cycle
+        self._blind: int | None = None  # devices whose use cannot be read
 
     # ---- one cycle ---------------------------------------------------------------------------------------------
 
@@ -94,7 +102,9 @@ class Agent:
 
         Raises what the book raises when it cannot be read; trouble with one lease is logged and stays with it.
         """
-        now = self._clock.now()
+        now, jumped = self._hand.look()
+        if jumped:
+            self._patience, self._unknown = _Patience(), {}  # their moments are of another time
         self._beat(now)
         leases = self._read()
         boots = {beat.boot: beat.beat_at for beat in self._rows.boots("hub")}
@@ -120,7 +130,7 @@ class Agent:
         ]
 
     def _look(self) -> Look:
-        look = self._runtime.look()
+        look = self._hand.by_new_clock(self._runtime.look())
         why = look.why if isinstance(look, Unreachable) else ""
         if why != self._unreachable:
             log.log(logging.WARNING if why else logging.INFO, "Runtime: %s", why or "it answers again")
@@ -131,8 +141,19 @@ class Agent:
         if is_due(self._beaten, _seconds(self._policy.beat), now):
             good = self._last_good.isoformat() if self._last_good else "none yet"
             trouble = f"; {self._unreachable}" if self._unreachable else ""
-            self._rows.beat(self._boot, ROLE, self._host, note=f"last good cycle: {good}{trouble}")
+            self._rows.beat(
+                self._boot, ROLE, self._host, note=to_note(self._vitals(f"last good cycle: {good}{trouble}"))
+            )
             self._beaten = now
+
+    def _vitals(self, words: str) -> Vitals:
+        """For metrics and `berth status`: this process has no port of its own."""
+        gauges = {"cycle_period_seconds": self._policy.cycle}
+        if self._took is not None:
+            gauges["cycle_duration_seconds"] = round(self._took, 6)
+        if self._blind is not None:
+            gauges["blind_devices"] = self._blind
+        return Vitals(words, self._last_good, {"cycles": self._cycles, "errors": self._errors}, gauges)
 
     def _watch(self, leases: Sequence[Lease], look: Look, now: datetime) -> None:
         """Devices, charges and samples. Only what was seen running is charged."""
@@ -140,6 +161,7 @@ class Agent:
             self._devices.run(now)
         except Exception:
             log.exception("The devices could not be written")
+        self._blind = _blind(self._devices.readings(now))
         if isinstance(look, Unreachable):
             return
         seen = {lease_id for lease_id, each in look.items() if each.running}
@@ -176,13 +198,15 @@ class Agent:
     def _act(self, action: Action, now: datetime) -> bool:
         match action:
             case plan.Close(lease, ended_at, reason, detail):
-                log.info("Lease %s of %s ended at %s: %s", lease.id, lease.holder, ended_at.isoformat(), detail)
+                told = {"event": "lease-ended", "lease": lease.id, "user": lease.holder.user, "reason": reason.value}
+                log.info(
+                    "Lease %s of %s ended at %s: %s", lease.id, lease.holder, ended_at.isoformat(), detail, extra=told
+                )
                 self._book.close(lease, ended_at, reason, detail)
             case plan.RequestStop(lease, reason, detail):
-                if self._book.lease(lease.id).version != lease.version:
-                    return False  # its owner came back to life and confirmed it
+                # By compare-and-swap: its owner may have come back to life and confirmed it.
+                self._book.request_stop(lease.id, reason, detail=detail, by=ROLE, expect=lease)
                 log.info("Lease %s of %s is given up: %s", lease.id, lease.holder, detail)
-                self._book.request_stop(lease.id, reason, detail=detail, by=ROLE)
             case plan.AskStop(lease, grace_seconds):
                 self._runtime.stop(lease.id, grace_seconds)
                 return False
@@ -227,13 +251,16 @@ class Agent:
         """Cycle until `stop` is set. No exception ends it; while the book cannot be read it waits ever longer."""
         failures = 0
         while not stop.is_set():
+            began = time.monotonic()
             try:
                 wait = SOON_S if self.cycle() else self._policy.cycle
                 failures = 0
             except Exception:
                 failures += 1
+                self._errors += 1
                 wait = min(MOST_BACK_OFF_S, self._policy.cycle * 2 ** min(failures, 10))
-                log.exception("A cycle failed; the next one comes in %g s", wait)
+                log.exception("A cycle failed; the next one comes in %g s", wait, extra={"event": "cycle-failed"})
+            self._cycles, self._took = self._cycles + 1, time.monotonic() - began
             stop.wait(wait)
         try:
             self._rows.drop_beat(self._boot)
@@ -261,6 +288,11 @@ class _Patience:
 def _slow_last(action: Action) -> bool:
     """A removal may take seconds where something will not die; everybody else's bill and slot go first."""
     return isinstance(action, plan.Remove | plan.RemoveOrphan)
+
+
+def _blind(readings: Mapping[str, GpuReading] | None) -> int | None:
+    """How many devices do not tell their use; None where none can be read at all (an alert says so)."""
+    return None if readings is None else sum(each.utilisation is None for each in readings.values())
 
 
 def _seconds(number: float) -> timedelta:

@@ -20,14 +20,17 @@ WARNED = "credit-low"
 
 
 class MeteringLoop:
-    """Meters each lease every `every` (a timedelta); a lease that can no longer be paid gets target STOP with at
-    least `grace` to save, and not before what is held is used up."""
+    """Meters each lease every `every`; a lease that can no longer be paid gets target STOP with at least `grace` to
+    save, so that it is over, `ending` after it was asked to end, when what is held is used up."""
 
-    def __init__(self, book: Book, rows: Rows, every: timedelta, grace: timedelta) -> None:
+    def __init__(
+        self, book: Book, rows: Rows, every: timedelta, grace: timedelta, ending: timedelta = timedelta(0)
+    ) -> None:
         self._book = book
         self._rows = rows
         self._every = every
         self._grace = grace
+        self._ending = ending
         self._done: dict[str, datetime] = {}
         self._warned: dict[str, int] = {}
 
@@ -53,9 +56,10 @@ class MeteringLoop:
             return  # costs nothing
         available = self._book.bank.account(lease.account).available
         self._warn(metered.lease, available)
-        last_call = metered.exhausted and metered.paid_until <= now + self._grace + self._every
+        last_moment = metered.paid_until - self._ending
+        last_call = metered.exhausted and last_moment <= now + self._grace + self._every
         if last_call and metered.lease.target is Target.RUN:
-            stop_after = max(metered.paid_until, now + self._grace)
+            stop_after = max(last_moment, now + self._grace)
             what = "monthly limit" if available > 0 else "credit"
             words = f"the {what} of {lease.account} is used up"
             log.info("Lease %s: %s; it ends at %s", lease.id, words, stop_after.isoformat())

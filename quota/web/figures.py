@@ -52,10 +52,16 @@ class Receipt:
 
 
 def segments_of(lease: Lease) -> tuple[Segment, ...]:
-    """The one segment of a lease that was never moved or re-priced: its pinned weight and price from ready to gone."""
+    """The one segment of a lease that was never moved or re-priced: its pinned weight and price from ready to gone.
+
+    What is being removed may be gone already: until its end is on record it reaches to when it was last seen, so that
+    no figure goes beyond the final bill."""
     if lease.started_at is None:
         return ()
-    return (Segment(1, lease.weight, lease.price, lease.started_at, lease.ended_at),)
+    ended_at = lease.ended_at
+    if ended_at is None and lease.state is State.STOPPING:
+        ended_at = max(lease.started_at, lease.last_seen or lease.started_at)
+    return (Segment(1, lease.weight, lease.price, lease.started_at, ended_at),)
 
 
 def figures(lease: Lease, segments: Sequence[Segment], now: datetime) -> Figures:

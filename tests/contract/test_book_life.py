@@ -117,6 +117,14 @@ def test_a_boot_that_was_dropped_is_dead(desk: Desk) -> None:
         desk.book.mark_running(lease, BOOT, desk.now)
 
 
+def test_a_boot_that_was_buried_is_dead(desk: Desk) -> None:
+    desk.beat()
+    lease = desk.book.mark_starting(desk.reserve(), desk.now)
+    desk.rows.bury(BOOT)
+    with pytest.raises(Stale):
+        desk.book.mark_running(lease, BOOT, desk.now)
+
+
 def test_a_start_that_was_stopped_does_not_go_on(desk: Desk) -> None:
     desk.beat()
     reserved = desk.reserve("alice")
@@ -161,6 +169,17 @@ def test_the_first_reason_stays_and_the_earlier_time_wins(desk: Desk) -> None:
     at_once = desk.book.request_stop(lease.id, StopReason.USER, by="alice")
     assert (at_once.stop_reason, at_once.stop_after) == (StopReason.IDLE, desk.now)
     assert kinds(desk, lease.id)[3:] == ["stop-requested", "stop-sooner", "stop-sooner"]
+
+
+def test_a_stop_decided_on_an_older_lease_is_stale(desk: Desk) -> None:
+    """An agent that took the owner for dead, while the owner confirmed its server."""
+    desk.beat()
+    starting = desk.book.mark_starting(desk.reserve(), desk.now)
+    running = desk.book.mark_running(starting, BOOT, desk.now)
+    with pytest.raises(Stale):
+        desk.book.request_stop(running.id, StopReason.FAILED, expect=starting)
+    assert desk.book.lease(running.id) == running
+    assert desk.book.request_stop(running.id, StopReason.IDLE, expect=running).target is Target.STOP
 
 
 def test_a_stop_of_what_is_over_does_nothing(desk: Desk) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
 from quota.errors import NotFound
 from quota.leases import DeviceState
-from quota.rows import Heartbeat, Sample, Verdict
+from quota.rows import BOOT_FRESH, Heartbeat, Sample, Verdict
 from tests.fakes.book import HOST, Desk, gpu, open_desk
 
 
@@ -34,6 +35,18 @@ def test_a_heart_beats(desk: Desk) -> None:
     desk.rows.drop_beat("b1")
     desk.rows.drop_beat("b1")
     assert desk.rows.boots("hub") == []
+
+
+def test_a_buried_heart_is_stale_from_then_on(desk: Desk) -> None:
+    desk.rows.beat("b1", "hub", "h1")
+    desk.clock.advance(5)
+    desk.rows.bury("b1")
+    (buried,) = desk.rows.boots("hub")
+    assert timedelta(0) < desk.now - BOOT_FRESH - buried.beat_at < timedelta(seconds=1)
+    desk.clock.advance(100)
+    desk.rows.bury("b1")
+    desk.rows.bury("nobody")
+    assert desk.rows.boots("hub") == [buried]  # it does not die again later
 
 
 def test_a_heart_that_stopped_long_ago_is_forgotten(desk: Desk) -> None:

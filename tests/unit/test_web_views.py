@@ -74,6 +74,15 @@ def test_an_ended_lease_that_is_not_settled_costs_up_to_its_end() -> None:
     assert (found.charged, found.per_hour) == (5_000, 0)
 
 
+def test_a_lease_that_is_being_removed_never_shows_more_than_its_final_bill() -> None:
+    seen_at = AT + timedelta(seconds=36)
+    going = lease(state=State.STOPPING, target=Target.STOP, last_seen=seen_at)
+    found = figures(going, segments_of(going), LATER)
+    assert (found.charged, found.per_hour) == (5_000, 0)
+    unseen = lease(state=State.STOPPING, target=Target.STOP, last_seen=None)
+    assert figures(unseen, segments_of(unseen), LATER).charged == 0
+
+
 def test_a_settled_lease_says_what_the_ledger_says() -> None:
     over = lease(state=State.SETTLED, target=Target.STOP, ended_at=LATER, charged=300_000, usage=1_800_000)
     assert figures(over, segments_of(over), LATER).charged == 300_000
