@@ -28,6 +28,7 @@ from quota.pricing import hourly
 from quota.rows import Rows
 from quota.store import Store
 from quota.units import MilliGpu
+from quota.watch import Watch
 from spawner.fleet import free_now
 from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
@@ -238,6 +239,11 @@ def service_parts(made: Parts) -> Any:
         isolation_words=lambda mode: str(isolation(mode)),
         image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
     )
+
+
+def watch(made: Parts) -> Watch:
+    """What service `berth` keeps an eye on."""
+    return Watch(made.rows, made.alerts, made.clock, new_boot("berth"), made.host, made.settings.idle.check_every)
 
 
 def culler_parts(made: Parts) -> Any:

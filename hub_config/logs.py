@@ -32,6 +32,8 @@ _SECRET = re.compile(
     r"""(?ix) ( (?: \b [\w-]* (?: token | password | secret | _xsrf | api_key | cookie ) [\w-]* ["']? \s* [=:] \s* ["']?
         | [?&] (?: code | state ) = ) ) (?! \[secret\] ) [^\s&"',;}\])]+ """
 )
+#: The proxy's log-in stands in its rules.
+_BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}")
 _BEARER = re.compile(r"(?i)\b(token|bearer|basic)(\s+)[A-Za-z0-9._~+/=-]{16,}")
 #: What ends a line somewhere: `str.splitlines`, a terminal, a viewer of logs.
 _BREAKS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
@@ -41,7 +43,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "colo
 
 def hide_secrets(text: str) -> str:
     """The text without what follows `token=`, `password:`, `Bearer ` and the like."""
-    return _BEARER.sub(r"\1\2[secret]", _SECRET.sub(r"\1[secret]", text))
+    return _BCRYPT.sub("[secret]", _BEARER.sub(r"\1\2[secret]", _SECRET.sub(r"\1[secret]", text)))
 
 
 def one_line(text: str) -> str:
@@ -142,7 +144,7 @@ def set_up_hub(c: Any, folder: Path, settings: Settings) -> None:
     handler = set_up("hub", folder, settings)
     c.JupyterHub.log_level = settings.logs.level.upper()
     c.JupyterHub.extra_log_handlers = [_Shared(handler)]
-    c.JupyterHub.logging_config = {"loggers": {"JupyterHub": {"handlers": []}}}
+    c.JupyterHub.logging_config = {"loggers": {"JupyterHub": {"handlers": [], "level": settings.logs.level.upper()}}}
     c.JupyterHub.tornado_settings.update({"transforms": [RequestId], "log_function": log_hub_request})
 
 

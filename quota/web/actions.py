@@ -32,6 +32,8 @@ async def stop_lease(handler: Handler, lease_id: str) -> Lease:
         return lease
     reason = StopReason.USER if lease.holder.user == handler.viewer.name else StopReason.ADMIN
     lease = await handler.in_thread(handler.parts.book.request_stop, lease_id, reason, by=handler.viewer.name)
+    told = {"event": "lease-stop-requested", "lease": lease.id, "reason": reason.value, "by": handler.viewer.name}
+    log.info("Lease %s is to stop", lease.id, extra=told)
     if lease.live and lease.holder.kind is HolderKind.SERVER:
         try:
             await handler.parts.hub.stop_server(lease.holder.user, lease.holder.server)
