@@ -15,6 +15,7 @@ import sqlalchemy as sa
 from quota import accounts, audit, billing, ledger, schema
 from quota.accounts import EVERYBODY, INHERIT, MOST_CREDITS, Account, Defaults
 from quota.entitlement import Limits
+from quota.errors import Stale
 from quota.leases import Price
 from quota.ledger import Bucket
 from quota.metering import month_name
@@ -26,6 +27,8 @@ from quota.store import Store, insert_new, retried
 from quota.units import MicroCredits
 
 __all__ = ["EVERYBODY", "INHERIT", "Account", "AccountView", "Bank", "Defaults", "Limits", "StatementLine"]
+
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +203,14 @@ class Bank:
         if amount is not None and amount <= 0:
             raise ValueError(f"a refund must be more than 0, not {amount!r}")
         self.seed()
+        for _ in range(_TRIES - 1):
+            try:
+                return self._refund(lease_id, amount, by, note)
+            except Stale:  # somebody else (on PostgreSQL) wrote the lease at this moment
+                continue
+        return self._refund(lease_id, amount, by, note)
+
+    def _refund(self, lease_id: str, amount: int | None, by: str, note: str) -> MicroCredits:
         with self.store.write() as connection:
             lease = claim(connection, read_lease(connection, lease_id))
             bill = billing.Bill(connection, lease, self.clock.now(), self.zone)

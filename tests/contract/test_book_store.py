@@ -24,7 +24,6 @@ from quota import postings, records, schema
 from quota.errors import BerthError, Reason, Refused
 from quota.store import Store, insert_new, upsert
 
-
 pytestmark = pytest.mark.usefixtures("sqlite_only")  # PostgreSQL's are in test_postgres_store
 
 

@@ -144,8 +144,13 @@ def new_store(folder: Path) -> Iterator[Store]:
     path = folder / "book.sqlite"
     shutil.copy(_template(), path)
     with Store(f"sqlite:///{path}") as store:
-        sa.event.listen(store.engine, "connect", _without_waiting_for_the_disk)
+        do_not_wait_for_the_disk(store)
         yield store
+
+
+def do_not_wait_for_the_disk(store: Store) -> None:
+    if store.file is not None:
+        sa.event.listen(store.engine, "connect", _without_waiting_for_the_disk)
 
 
 def _without_waiting_for_the_disk(connection: sqlite3.Connection, _record: object) -> None:
