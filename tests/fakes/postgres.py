@@ -65,7 +65,9 @@ class Cluster:
     """One server. `template` is an empty migrated book; `create` copies it. Role `keeper` needs `PASSWORD`, all
     others none."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, durable: bool = False) -> None:
+        """`durable`: written to the disk as a server in real use does."""
+        self._settings = {name: value for name, value in _SETTINGS.items() if not durable or value != "off"}
         found = binaries()
         assert found is not None, missing()
         self._bin = found
@@ -109,7 +111,7 @@ class Cluster:
 
     def _try_to_start(self) -> bool:
         if self._process is None or self._process.poll() is not None:
-            words = [word for name, value in _SETTINGS.items() for word in ("-c", f"{name}={value}")]
+            words = [word for name, value in self._settings.items() for word in ("-c", f"{name}={value}")]
             with (self.folder / "log").open("ab") as log:
                 self._process = subprocess.Popen(  # type: ignore[call-overload]
                     [str(self._bin / "postgres"), "-D", str(self._data), "-k", str(self.folder), "-p", _PORT, *words],
