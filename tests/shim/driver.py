@@ -82,6 +82,12 @@ class Driver:
         self.stage(stage)
         self._inventory = None
 
+    def reboot_as(self, *lines: str) -> None:
+        """The same, and it plays these lines."""
+        self.inventory.close()
+        self.scenario(*lines)
+        self._inventory = None
+
     @property
     def inventory(self) -> NvmlProcess:
         """The product's inventory."""
