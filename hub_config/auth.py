@@ -30,6 +30,12 @@ class LocalAuthenticator(SharedPasswordAuthenticator):
             return False
         return username == self.normalize_username(username) and bool(super().validate_username(username))
 
+    def get_handlers(self, app: Any) -> list[tuple[str, Any]]:
+        """The parent's, and our own log-out before the Hub's."""
+        from hub_config.logout import Logout
+
+        return [*super().get_handlers(app), ("/logout", Logout)]
+
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """As the parent, but a name that can never be used is told so instead of "invalid credentials"."""
         try:

@@ -1,0 +1,111 @@
+"""What several attacks on service `berth` need: all that can be changed, all that the book says, browsers of several
+people, and bytes that no client library would send."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import sqlalchemy as sa
+
+from quota import schema
+from quota.api.routes import ADDRESSES
+from quota.web.pages import PAGE_ROUTES
+from tests.contract.service_reading import xsrf
+from tests.fakes.book import Desk
+from tests.fakes.service import Service
+
+#: Every form of the pages: its route, an address, what it sends, and the page it is on.
+FORMS: dict[str, tuple[str, dict[str, str], str]] = {
+    "lease/L/stop": ("lease/{lease}/stop", {}, "lease/{lease}/stop"),
+    "lease/L/refund": ("lease/{ended}/refund", {"credits": "0.1", "note": "x"}, "lease/{ended}"),
+    "admin/grant": ("admin/grant", {"account": "alice", "credits": "5"}, "admin"),
+    "admin/limits": ("admin/limits", {"account": "*", "max_servers": "9"}, "admin"),
+    "admin/monthly": ("admin/monthly", {"account": "*", "credits": "9"}, "admin"),
+    "admin/prices": ("admin/prices", {"gpu_hour": "0", "cpu_hour": "0"}, "admin"),
+}
+
+#: Every write of REST: method, address, body.
+WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "POST leases/{lease_id}/stop": ("POST", "leases/{lease}/stop", {}),
+    "DELETE leases/{lease_id}": ("DELETE", "leases/{lease}", {}),
+    "POST leases/{lease_id}/refund": ("POST", "leases/{ended}/refund", {"credits": "0.1"}),
+    "POST accounts/{name}/grants": ("POST", "accounts/alice/grants", {"credits": "5"}),
+    "PUT accounts/{name}/limits": ("PUT", "accounts/%2A/limits", {"max_servers": 9}),
+    "PUT accounts/{name}/monthly-grant": ("PUT", "accounts/%2A/monthly-grant", {"micro_credits": 9}),
+    "PUT prices": ("PUT", "prices", {"gpu_hour_micro_credits": 0, "cpu_hour_micro_credits": 0}),
+    "POST kit/signals": ("POST", "kit/signals", {"kernels": [], "terminals": 0}),
+}
+
+SAFE = {"GET", "HEAD", "OPTIONS"}
+
+
+def forms_there_are() -> set[str]:
+    """Routes of the pages that take something by POST, with L for a lease's id."""
+    takes = {route for route, handler in PAGE_ROUTES if "post" in vars(handler) or _inherits_post(handler)}
+    return {re.sub(r"\([^)]*\)", "L", route) for route in takes}
+
+
+def _inherits_post(handler: type) -> bool:
+    return any("post" in vars(base) and base.__module__.startswith("quota.") for base in handler.__mro__)
+
+
+def writes_there_are() -> set[str]:
+    """Operations of REST that are not read-only: "POST leases/{lease_id}/stop"."""
+    return {
+        f"{verb} {address}"
+        for address, handler in ADDRESSES.items()
+        for verb in ("POST", "PUT", "PATCH", "DELETE")
+        if hasattr(getattr(handler, verb.lower(), None), "operation")
+    }
+
+
+def everything(desk: Desk) -> dict[str, list[tuple[Any, ...]]]:
+    """The whole book, table by table; heartbeats apart, which come and go."""
+    with desk.store.engine.connect() as connection:
+        return {
+            table.name: sorted(map(tuple, connection.execute(sa.select(table))), key=repr)
+            for table in schema.metadata.sorted_tables
+            if table.name != "boot"
+        }
+
+
+async def logged_in(service: Service, user: str) -> httpx.AsyncClient:
+    """A browser with the service's own cookies."""
+    client = service.browser(user)
+    assert (await client.get("")).status_code == 200
+    return client
+
+
+async def token_of(client: httpx.AsyncClient, page: str = "admin") -> str:
+    return xsrf(await client.get(page))
+
+
+@asynccontextmanager
+async def dialled(service: Service) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A bare connection to the service."""
+    at = urlsplit(service.url)
+    reader, writer = await asyncio.open_connection(at.hostname, at.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+
+
+async def bare(service: Service, request: bytes, seconds: float = 10) -> bytes:
+    """All that is answered to these bytes until the connection ends or nothing comes for a while."""
+    answer = b""
+    async with dialled(service) as (reader, writer):
+        writer.write(request)
+        try:
+            async with asyncio.timeout(seconds):
+                while chunk := await reader.read(65536):
+                    answer += chunk
+        except (TimeoutError, ConnectionError):
+            return answer
+    return answer
