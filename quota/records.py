@@ -192,8 +192,13 @@ def read_leases(
     connection: sa.Connection, *where: sa.ColumnElement[bool] | sa.TextClause, limit: int | None = None
 ) -> list[Lease]:
     """Leases as values, newest first."""
-    statement = _LEASES.where(*where).order_by(*NEWEST_FIRST).limit(limit)
+    statement = _LEASES.where(*where)
+    if limit is not None:
+        statement = statement.order_by(*NEWEST_FIRST).limit(limit)
     rows = list(connection.execute(statement).mappings())
+    if limit is None:
+        # Asked to sort, SQLite reads all leases there ever were in the order of an index, instead of the living ones.
+        rows.sort(key=lambda row: (row["requested_at"], row["id"]), reverse=True)
     slots = read_slots(connection, [row["id"] for row in rows])
     return [lease_of(row, slots[row["id"]]) for row in rows]
 

@@ -17,7 +17,7 @@ from quota.leases import LIVE, DeviceState, HolderKind, State, StopReason, Targe
 from quota.ledger import Kind
 
 #: The newest revision of `quota/migrations`, which builds what is declared here; a test compares the two.
-REVISION = "0002"
+REVISION = "0003"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -218,6 +218,7 @@ lease = sa.Table(
     sa.Index("ix_lease_newest", "requested_at", "id"),
     sa.Index("ix_lease_user_newest", "holder_user", "requested_at", "id"),
     sa.Index("ix_lease_account", "account_id", "requested_at"),
+    sa.Index("ix_lease_account_ended", "account_id", "ended_at"),
 )
 
 slot = sa.Table(
@@ -301,6 +302,13 @@ grant_bucket = sa.Table(
     sa.Column("by", sa.String(255), nullable=False),
     sa.Column("note", sa.Text, nullable=False),
     sa.CheckConstraint("amount > 0", name="amount"),
+    sa.Index(
+        "ix_grant_bucket_open",
+        "account_id",
+        "id",
+        sqlite_where=sa.text("expired_at IS NULL"),
+        postgresql_where=sa.text("expired_at IS NULL"),
+    ),
 )
 
 sample = sa.Table(

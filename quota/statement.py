@@ -44,7 +44,11 @@ def read_statement(connection: sa.Connection, account_id: int, start: datetime, 
         .exists()
     )
     mine = sa.select(table).where(table.c.account_id == account_id, inside)
-    rows = list(connection.execute(mine.order_by(table.c.started_at, table.c.id)).mappings())
+    rows: list[Row] = []
+    # `inside` says as much, but by these an index leads past all that ended before; one for both would not.
+    for late_enough in (table.c.ended_at.is_(None), table.c.ended_at > start):
+        rows += connection.execute(mine.where(late_enough)).mappings()
+    rows.sort(key=lambda row: (row["started_at"], row["id"]))
     segments = read_segments(connection, [row["id"] for row in rows])
     return [line(row, segments[row["id"]], start, end) for row in rows]
 
