@@ -61,11 +61,9 @@ def command_passwords(args: argparse.Namespace) -> int:
 
 
 def command_status(args: argparse.Namespace) -> int:
-    from hub_config.status import as_text, status
+    from hub_config.status import show
 
-    found = status(_existing(args.data))
-    print(json.dumps(found, indent=2) if args.json else as_text(found))
-    return GOOD if found["healthy"] else FINDING
+    return GOOD if show(_existing(args.data), as_json=args.json, watch=args.watch) else FINDING
 
 
 def command_grant(args: argparse.Namespace) -> int:
@@ -178,7 +176,8 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
 
     command("passwords", command_passwords, "Show the address and the log-ins of the trial.", as_json=True)
-    command("status", command_status, "Show processes, devices and leases.", as_json=True)
+    sub = command("status", command_status, "Show processes, book, devices, leases and findings.", as_json=True)
+    sub.add_argument("--watch", action="store_true", help="show it again every 2 s until Ctrl-C")
 
     sub = command("grant", command_grant, "Give credits to an account.", as_json=True)
     sub.add_argument("account", help="user name")

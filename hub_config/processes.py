@@ -54,9 +54,22 @@ def port_taken(host: str, port: int) -> bool:
     return False
 
 
-def write_pid(folder: Path, name: str) -> None:
-    """Let `berth status` find this process."""
-    (folder / f"{name}.pid").write_text(f"{os.getpid()}\n", encoding="ascii")
+def write_pid(folder: Path, name: str, pid: int | None = None) -> None:
+    """Let `berth status` find a process, this one by default, and count its starts."""
+    file, text = folder / f"{name}.pid", f"{pid or os.getpid()}\n"
+    if file.exists() and file.read_text(encoding="ascii") == text:
+        return  # whoever started it has said so already
+    file.write_text(text, encoding="ascii")
+    with (folder / f"{name}.starts").open("a", encoding="ascii") as starts:
+        starts.write(".")
+
+
+def starts_of(folder: Path, name: str) -> int | None:
+    """How often it was started since `berth up` was; None where nothing was counted."""
+    try:
+        return (folder / f"{name}.starts").stat().st_size
+    except OSError:
+        return None
 
 
 def read_pid(folder: Path, name: str) -> int | None:

@@ -16,7 +16,7 @@ import bcrypt
 from jupyterhub_traefik_proxy.fileprovider import TraefikFileProviderProxy
 from traitlets import Unicode, default
 
-from hub_config.processes import die_with_parent_hard
+from hub_config.processes import die_with_parent_hard, write_pid
 
 #: Characters that end a quoted string in a traefik rule, or have no place in a path.
 _UNSAFE = frozenset("`\"'\\") | {chr(code) for code in range(32)}
@@ -51,7 +51,7 @@ class BerthProxy(TraefikFileProviderProxy):
             preexec_fn=die_with_parent_hard,
         )
         if self.pid_file:
-            Path(self.pid_file).write_text(f"{self.traefik_process.pid}\n", encoding="ascii")
+            write_pid(Path(self.pid_file).parent, Path(self.pid_file).stem, self.traefik_process.pid)
 
         self._wait_for_its_end(self.traefik_process)
 

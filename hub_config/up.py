@@ -24,7 +24,7 @@ from hub_config.compose import Parts, parts
 from hub_config.datafolder import DataFolder, write_private
 from hub_config.guards import make_private
 from hub_config.ports import Ports
-from hub_config.processes import alive, die_with_parent, port_taken, read_pid
+from hub_config.processes import alive, die_with_parent, port_taken, read_pid, write_pid
 from hub_config.settings import SettingsError
 from quota.errors import Refused
 from quota.leases import StopReason
@@ -76,7 +76,7 @@ class Child:
                 preexec_fn=die_with_parent,
             )
         self.started = time.monotonic()
-        self.pid_file.write_text(f"{self.process.pid}\n", encoding="ascii")
+        write_pid(self.pid_file.parent, self.name, self.process.pid)
 
     def ended(self) -> bool:
         """Whether it has just been found dead; then it is due again after a pause."""
@@ -180,6 +180,7 @@ def clear_leftovers(data: DataFolder) -> None:
             os.kill(pid, signal.SIGKILL)
     for name in ("hub", "agent", "proxy", "berth", "idle-culler"):
         (data.pids / f"{name}.pid").unlink(missing_ok=True)
+        (data.pids / f"{name}.starts").unlink(missing_ok=True)
 
 
 def _ours(pid: int, data: DataFolder) -> bool:
@@ -348,9 +349,8 @@ def up(root: Path, host: str, port: int) -> int:
             end_beats(made, role)
         shown = f"[{host}]" if ":" in host else host
         url = f"http://{shown}:{ports.public}"
-        write_private(
-            data.up_file, json.dumps({"pid": os.getpid(), "url": url, "backend": settings.backend.kind}) + "\n"
-        )
+        info = {"pid": os.getpid(), "url": url, "backend": settings.backend.kind, "since": made.clock.now().isoformat()}
+        write_private(data.up_file, json.dumps(info) + "\n")
         return _run(made, url, host)
 
 

@@ -81,3 +81,28 @@ def unbilled(store: Store, before: datetime) -> list[Lease]:
     last = sa.func.coalesce(_LEASE.c.metered_until, _LEASE.c.started_at)
     with store.read() as connection:
         return read_leases(connection, LIVE, _LEASE.c.state == "RUNNING", _LEASE.c.ended_at.is_(None), last < before)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How large the book is. `wal_bytes` is None where there is no such file beside it."""
+
+    revision: str
+    bytes: int
+    wal_bytes: int | None
+    rows: Mapping[str, int]
+
+
+def read_size(store: Store) -> Size:
+    """Raises what the book raises. Counting a million rows takes some hundredths of a second."""
+    counted = {"leases": _LEASE, "postings": schema.posting, "events": schema.event, "accounts": _ACCOUNT}
+    with store.read() as connection:
+        revision = connection.scalar(sa.text("SELECT version_num FROM alembic_version"))
+        rows = {
+            name: int(connection.scalar(sa.select(sa.func.count()).select_from(t)) or 0) for name, t in counted.items()
+        }
+        if store.file is None:
+            size = int(connection.scalar(sa.text("SELECT pg_database_size(current_database())")) or 0)
+            return Size(str(revision), size, None, rows)
+    wal = store.file.with_name(f"{store.file.name}-wal")
+    return Size(str(revision), store.file.stat().st_size, wal.stat().st_size if wal.exists() else 0, rows)

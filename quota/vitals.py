@@ -57,3 +57,14 @@ def _numbers(value: object) -> list[tuple[str, int | float]]:
     if not isinstance(value, Mapping):
         return []
     return [(str(k), v) for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool)]
+
+
+def done_at(text: str | None) -> tuple[datetime, int | None] | None:
+    """What `{"at": …, "findings": …}` says; None where there is no such thing."""
+    try:
+        content = json.loads(text or "")
+        at = datetime.fromisoformat(content["at"])
+        findings = content.get("findings")
+        return (at, int(findings) if findings is not None else None) if at.tzinfo else None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

@@ -6,7 +6,6 @@ lease ids never are. Units are base units, in the name. What agent and culler do
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from quota.facts import META, Facts
 from quota.leases import DeviceState, State
 from quota.rows import Heartbeat
 from quota.units import WHOLE_GPU
-from quota.vitals import from_note
+from quota.vitals import done_at, from_note
 from quota.watch import KINDS
 
 disable_created_metrics()  # type: ignore[no-untyped-call]  # a second line for each counter, which the plain format gives another type
@@ -230,17 +229,6 @@ def _care(meta: Mapping[str, str], now: datetime) -> Iterator[Metric]:
         yield _gauge(f"berth_{name}_age_seconds", f"Since the last {name} of the book.", _age(at, now))
         if findings is not None:
             yield _gauge(f"berth_{name}_findings", f"What the last {name} of the book found wrong.", findings)
-
-
-def done_at(text: str | None) -> tuple[datetime, int | None] | None:
-    """What `{"at": …, "findings": …}` says; None where there is no such thing."""
-    try:
-        content = json.loads(text or "")
-        at = datetime.fromisoformat(content["at"])
-        findings = content.get("findings")
-        return (at, int(findings) if findings is not None else None) if at.tzinfo else None
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
 
 
 def _gauge(name: str, words: str, value: float) -> Metric:
