@@ -33,12 +33,24 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+#: How JSON is read: decimals as they stand, and nothing that is not JSON.
+_EXACT: Mapping[str, Any] = {"parse_float": Decimal, "parse_constant": _no_constant}
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of two fields of one name some readers take the first and some the last: nobody could say what was asked."""
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Problem(400, Why.JSON_INVALID, "A field is there twice.")
+    return found
+
+
 def json_object(raw: bytes) -> dict[str, Any]:
     """A JSON object; decimals stay exact. An empty body is an empty object."""
     if not raw.strip():
         return {}
     try:
-        content = json.loads(raw.decode("utf-8"), parse_float=Decimal, parse_constant=_no_constant)
+        content = json.loads(raw.decode("utf-8"), object_pairs_hook=_each_once, **_EXACT)
     except (ValueError, RecursionError):
         raise Problem(400, Why.JSON_INVALID, "The body is not JSON in UTF-8.") from None
     if not isinstance(content, dict):
