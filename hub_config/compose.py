@@ -101,6 +101,14 @@ def inventory_of(settings: Settings, data: DataFolder) -> Inventory | None:
     return SimulatedInventory(settings.gpus.simulated, seed=data.secret("deployment", 8))
 
 
+def close_inventory(inventory: Inventory | None) -> None:
+    """End what it reads with, so that nothing outlives the agent for even a moment."""
+    from spawner.nvml_process import NvmlProcess
+
+    if isinstance(inventory, NvmlProcess):
+        inventory.close()
+
+
 # ---- parts of each process -------------------------------------------------------------------------------------
 
 

@@ -53,6 +53,9 @@ def welcome(made: Parts, url: str) -> str:
     ]
     lines += ["    (again with `berth passwords`; the file is readable by you alone)", "", f"  {head}"]
     lines += [f"    {words}" for words in devices_words(devices)]
+    lines += [f"    {device.name} {device.uuid}: {device.why}" for device in devices if device.why]
+    troubles = [alert.words for alert in made.alerts.open() if alert.kind.startswith("fleet-")]
+    lines += [f"    {part}" for words in troubles for part in textwrap.wrap(f"! {words}", 96)]
     lines += ["", "  Backend: local", *(f"    {part}" for part in textwrap.wrap(ISOLATION_WORDS, 96)), ""]
     lines += [
         f"  Data      {made.data.root}",

@@ -43,11 +43,12 @@ def agent(root: Path) -> int:
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
+    inventory = compose.inventory_of(made.settings, made.data)
     worker = Agent(
         book=made.book,
         rows=made.rows,
         runtime=made.runtime,
-        inventory=compose.inventory_of(made.settings, made.data),
+        inventory=inventory,
         clock=made.clock,
         host=made.host,
         boot=compose.new_boot("agent"),
@@ -55,6 +56,7 @@ def agent(root: Path) -> int:
         alerts=made.alerts,
     )
     worker.run(stop)
+    compose.close_inventory(inventory)
     made.store.close()
     return 0
 

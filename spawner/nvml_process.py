@@ -30,6 +30,8 @@ SLACK_S = 10.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 5.0, 120.0
 #: How long a device has hung when a second child first tries it; the pause doubles up to the other.
 FIRST_TRY_S, LONGEST_TRY_S = 60.0, 900.0
+#: How long `close` waits for a read to come to its end by itself.
+CLOSE_PATIENCE_S = 0.5
 #: Children that cannot be ended (they hang inside the kernel) before no more are made.
 MOST_UNDYING = 3
 
@@ -161,11 +163,16 @@ class NvmlProcess:
         return tuple(child.pid for child in children if child is not None)
 
     def close(self) -> None:
-        with self._lock:
+        """End the reading processes now; a read that waits for one fails by that."""
+        held = self._lock.acquire(timeout=CLOSE_PATIENCE_S)
+        try:
             for child in (self._child, self._trial):
                 if child is not None:
                     child.end()
             self._child = self._trial = None
+        finally:
+            if held:
+                self._lock.release()
 
     def _missing(self) -> bool:
         with self._lock:

@@ -52,13 +52,14 @@ def _as_at_a_terminal() -> None:
 
 
 class Stack:
-    """One deployment. `toml` is written as its `berth.toml` before the first start.
+    """One deployment. `toml` is written as its `berth.toml` before the first start; `env` is added to its environment.
 
     Use it as a context, or call `up` and `close`. `close` asserts that nothing was left running.
     """
 
-    def __init__(self, data: Path, toml: str = "", extra_config: str = "") -> None:
+    def __init__(self, data: Path, toml: str = "", extra_config: str = "", env: dict[str, str] | None = None) -> None:
         self.data = data.resolve()
+        self.env = env or {}
         self.port = free_port()
         self.process: subprocess.Popen[bytes] | None = None
         self._people: dict[str, Person] = {}
@@ -97,7 +98,7 @@ class Stack:
             self.process = subprocess.Popen(
                 [*berth_command(), "up", "--data", str(self.data), "--port", str(self.port)],
                 cwd=self.data,
-                env=clean_environment(),
+                env=clean_environment() | self.env,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
