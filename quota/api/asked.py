@@ -65,7 +65,8 @@ def _name(value: str) -> str:
     return value
 
 
-Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_name)]
+_NAME = {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[^\u0000-\u001f\u007f/]+$"}
+Name = Annotated[str, Field(min_length=1, max_length=255), AfterValidator(_name), WithJsonSchema(_NAME)]
 _MOMENT: dict[str, Any] = {"type": "string", "anyOf": [{"format": "date-time"}, {"format": "date"}]}
 #: Read in the site's time zone, so by the handler; what is wrong with it is `date-invalid`.
 Moment = Annotated[str, WithJsonSchema(_MOMENT)]
@@ -115,7 +116,17 @@ def _whole(value: object) -> object:
     return value
 
 
-Whole = Annotated[int, BeforeValidator(_whole)]
+def _between(low: int, high: int) -> tuple[Any, BeforeValidator]:
+    """A whole number in low..high."""
+    return Field(ge=low, le=high), BeforeValidator(_whole)
+
+
+Micro = Annotated[int, *_between(0, fields.LARGEST_AMOUNT)]
+SomeMicro = Annotated[int, *_between(1, fields.LARGEST_AMOUNT)]
+Servers = Annotated[int, *_between(0, MOST_SERVERS)]
+Milli = Annotated[int, *_between(0, MOST_GPU_MILLI)]
+PerHour = Annotated[int, *_between(0, DEAREST)]
+Terminals = Annotated[int, *_between(0, MOST_TERMINALS)]
 
 
 class Body(BaseModel):
@@ -154,7 +165,7 @@ _PLAIN: JsonDict = {"properties": {"credits": {"type": ["string", "number"]}}, "
 class Amount(Body):
     """An amount: `amount_micro_credits` (an integer) or `credits` ("12.5")."""
 
-    amount_micro_credits: Whole | None = Field(None, ge=1, le=fields.LARGEST_AMOUNT)
+    amount_micro_credits: SomeMicro | None = None
     credits: Credits = None
     note: Note = ""
 
@@ -192,18 +203,14 @@ class NewRefund(Amount):
     model_config = ConfigDict(json_schema_extra={"not": {"allOf": [_MICRO, _PLAIN]}})
 
 
-def _some(low: int, high: int) -> Any:
-    return Field(None, ge=low, le=high)
-
-
 class NewLimits(Body):
     """Limits to change; null is no limit, what is absent stays."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
-    max_servers: Whole | None = _some(0, MOST_SERVERS)
-    max_gpu_milli: Whole | None = _some(0, MOST_GPU_MILLI)
-    monthly_micro_credits: Whole | None = _some(0, fields.LARGEST_AMOUNT)
+    max_servers: Servers | None = None
+    max_gpu_milli: Milli | None = None
+    monthly_micro_credits: Micro | None = None
     profiles: list[str] | None = Field(None, description="Names of profiles.")
 
     @model_validator(mode="after")
@@ -228,14 +235,14 @@ class NewLimits(Body):
 class NewMonthlyGrant(Body):
     """What is given each month from the next one on; 0 is nothing."""
 
-    micro_credits: Whole = Field(ge=0, le=fields.LARGEST_AMOUNT)
+    micro_credits: Micro
 
 
 class NewPrices(Body):
     """Prices of leases from now on; those that exist keep theirs."""
 
-    gpu_hour_micro_credits: Whole = Field(ge=0, le=DEAREST)
-    cpu_hour_micro_credits: Whole = Field(ge=0, le=DEAREST)
+    gpu_hour_micro_credits: PerHour
+    cpu_hour_micro_credits: PerHour
 
 
 def _past(value: object) -> datetime | None:
@@ -274,7 +281,7 @@ class Report(BaseModel):
     model_config = ConfigDict(extra="ignore", strict=True, frozen=True)
 
     kernels: list[Kernel] = Field(max_length=MOST_KERNELS)
-    terminals: Whole = Field(ge=0, le=MOST_TERMINALS)
+    terminals: Terminals
 
 
 # ---- reading them ----
