@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 import sys
 
 NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
@@ -40,7 +41,7 @@ def allocate(cuda: ctypes.CDLL, mib: int) -> int:
 def main() -> None:
     cuda = ctypes.CDLL("libcuda.so.1")
     result = cuda.cuInit(0)
-    seen = {"init": result, "uuids": uuids(cuda) if result == 0 else []}
+    seen = {"pid": os.getpid(), "init": result, "uuids": uuids(cuda) if result == 0 else []}
     if len(sys.argv) > 1 and result == 0:
         seen["allocated"] = allocate(cuda, int(sys.argv[1]))
     print(json.dumps(seen), flush=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -23,7 +24,9 @@ import pytest
 from quota.leases import Device, Holder, LeaseRequest, Slot
 from quota.units import MilliGpu
 from spawner.fleet import to_devices
+from spawner.health import trouble
 from spawner.nvml import NvmlInventory
+from spawner.nvml_process import NvmlProcess
 from spawner.placement import best_fit
 from spawner.ports import GpuReading, Unreachable
 from spawner.sharing import TORCH_TAKES_FRACTION, caps, device_env
@@ -36,20 +39,32 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def inventory() -> NvmlInventory:
-    found = NvmlInventory.detect()
+def inventory() -> Iterator[NvmlProcess]:
+    """As the agent has it: read in a process of its own."""
+    found = NvmlProcess.detect()
     if found is None:
         pytest.skip("needs a real NVIDIA GPU: this machine has no NVIDIA driver")
-    return found
+    yield found
+    found.close()
 
 
 @pytest.fixture(scope="module")
-def readings(inventory: NvmlInventory) -> tuple[GpuReading, ...]:
+def everything(inventory: NvmlProcess) -> tuple[GpuReading, ...]:
+    """Cards, and the parts of those that MIG divides."""
     answer = inventory.read()
     assert not isinstance(answer, Unreachable), answer.why
     if not answer:
         pytest.skip("needs a real NVIDIA GPU: the driver lists none")
     return answer
+
+
+@pytest.fixture(scope="module")
+def readings(everything: tuple[GpuReading, ...]) -> tuple[GpuReading, ...]:
+    """Cards that can be given out whole."""
+    whole = tuple(reading for reading in everything if reading.part is None and not reading.mig)
+    if not whole:
+        pytest.skip("needs a GPU that MIG does not divide")
+    return whole
 
 
 @pytest.fixture
@@ -85,12 +100,79 @@ def test_every_device_is_read_whole(readings: tuple[GpuReading, ...]) -> None:
         assert reading.utilisation is None or 0 <= reading.utilisation <= 100
 
 
-def test_a_read_is_quick_once_the_driver_runs(inventory: NvmlInventory, readings: tuple[GpuReading, ...]) -> None:
+def test_a_read_is_quick_once_the_driver_runs(inventory: NvmlProcess, everything: tuple[GpuReading, ...]) -> None:
     started = time.monotonic()
     again = inventory.read()
     assert time.monotonic() - started < 2
     assert not isinstance(again, Unreachable)
-    assert [one.uuid for one in again] == [one.uuid for one in readings]
+    assert [one.uuid for one in again] == [one.uuid for one in everything]
+
+
+def test_the_reading_process_reads_what_this_one_does(everything: tuple[GpuReading, ...]) -> None:
+    here = NvmlInventory.detect()
+    assert here is not None
+    answer = here.read()
+    assert not isinstance(answer, Unreachable)
+    steady = [(one.uuid, one.position, one.name, one.memory_mib, one.mig, one.part) for one in answer]
+    assert steady == [(one.uuid, one.position, one.name, one.memory_mib, one.mig, one.part) for one in everything]
+
+
+def test_a_reading_process_that_is_killed_is_replaced(everything: tuple[GpuReading, ...]) -> None:
+    inventory = NvmlProcess.detect()
+    assert inventory is not None
+    try:
+        assert not isinstance(inventory.read(), Unreachable)
+        os.kill(inventory.pids[0], signal.SIGKILL)
+        assert isinstance(inventory.read(), Unreachable)
+        deadline = time.monotonic() + 30
+        while isinstance(answer := inventory.read(), Unreachable):
+            assert time.monotonic() < deadline, answer.why
+            time.sleep(0.2)
+        assert [one.uuid for one in answer] == [one.uuid for one in everything]
+    finally:
+        inventory.close()
+
+
+def test_p10_health_is_told_or_unknown(readings: tuple[GpuReading, ...]) -> None:
+    """A card with a finding here is one that Berth would not give out: look at the words."""
+    for reading in readings:
+        assert reading.health is not None
+        counts = (reading.health.corrected, reading.health.uncorrected, reading.health.lifetime_uncorrected)
+        assert all(count is None or 0 <= count < 1 << 48 for count in counts)
+        assert trouble(reading) == ""
+        assert reading.temperature_c is None or 5 <= reading.temperature_c <= 110
+        assert all(event.xid > 0 for event in reading.events)
+
+
+def test_parts_are_told_with_their_card_and_place(everything: tuple[GpuReading, ...]) -> None:
+    parts = [reading for reading in everything if reading.part is not None]
+    if not parts:
+        pytest.skip("needs a GPU with MIG parts (nvidia-smi mig -cgi)")
+    cards = {reading.uuid for reading in everything if reading.mig}
+    for reading in parts:
+        assert reading.part is not None
+        assert reading.part.parent in cards
+        assert reading.part.mig_uuid.startswith("MIG-")
+        assert reading.part.profile in reading.name
+        assert reading.memory_mib is None or reading.memory_mib > 1024
+    rows = {device.uuid: device for device in to_devices("here", everything, (), NOW)}
+    assert {rows[reading.uuid].free for reading in parts} == {0}
+    assert {rows[uuid].free for uuid in cards} == {0}
+
+
+def test_q07_a_program_is_seen_with_its_pid(inventory: NvmlProcess, devices: tuple[Device, ...]) -> None:
+    """Host pids: in a container without the host's pid namespace the driver may list none."""
+    (slot,) = slots(devices, 125)
+    with program(device_env((slot,)), "256") as seen:
+        assert seen["allocated"] == 0
+        answer = inventory.read()
+        assert not isinstance(answer, Unreachable)
+        (reading,) = (one for one in answer if one.uuid == slot.device)
+        if not reading.processes:
+            pytest.skip("this driver lists no processes here")
+        assert seen["pid"] in {process.pid for process in reading.processes}
+        (row,) = (row for row in to_devices("here", answer, (), NOW) if row.uuid == slot.device)
+        assert str(seen["pid"]) in row.why
 
 
 @pytest.mark.skipif(shutil.which("nvidia-smi") is None, reason="needs nvidia-smi to compare with")
@@ -123,7 +205,7 @@ def test_two_gpus_are_seen_in_the_order_of_the_lease(devices: tuple[Device, ...]
         assert seen["uuids"] == [slot.device for slot in chosen]
 
 
-def test_memory_that_a_program_takes_is_read(inventory: NvmlInventory, devices: tuple[Device, ...]) -> None:
+def test_memory_that_a_program_takes_is_read(inventory: NvmlProcess, devices: tuple[Device, ...]) -> None:
     (slot,) = slots(devices, 125)
     before = used(inventory, slot)
     with program(device_env((slot,)), "512") as seen:
@@ -135,7 +217,7 @@ def test_memory_that_a_program_takes_is_read(inventory: NvmlInventory, devices: 
         time.sleep(0.2)
 
 
-def used(inventory: NvmlInventory, slot: Slot) -> int:
+def used(inventory: NvmlProcess, slot: Slot) -> int:
     answer = inventory.read()
     assert not isinstance(answer, Unreachable)
     (reading,) = (one for one in answer if one.uuid == slot.device)
