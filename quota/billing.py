@@ -105,7 +105,8 @@ def close_segments(bill: Bill, end: datetime) -> None:
     """Time stops at `end`. What was charged beyond it goes back at once: a meter had gone on until the end was seen."""
     table = schema.segment
     open_ones = sa.update(table).where(table.c.lease_id == bill.lease.id, table.c.ended_at.is_(None))
-    bill.connection.execute(open_ones.values(ended_at=end))
+    began_later = sa.case((table.c.started_at > end, table.c.started_at), else_=sa.literal(end, schema.UtcMicros))
+    bill.connection.execute(open_ones.values(ended_at=began_later))
     segments = bill.segments()
     if segments and charge_due(segments, end) < bill.row()["charged"]:
         _charge_to(bill, segments, end)
@@ -190,16 +191,24 @@ def _expired_subs(bill: Bill, back: Sequence[Draw]) -> set[str]:
     return {ledger.grant_sub(number) for number in bill.connection.scalars(over)}
 
 
-def refund(bill: Bill, amount: int | None, by: str, note: str) -> int:
-    """Refund up to what was charged, once; see `Bank.refund`."""
+def refunded(bill: Bill, amount: int | None) -> int | None:
+    """What was refunded, where nothing is left to do; None where there is. Raises `Conflict` as `Bank.refund` says."""
     row = bill.row()
     if row["state"] != State.SETTLED.value:
         raise Conflict(f"lease {row['id']} is not settled yet, so its bill is not final")
     wanted = row["charged"] if amount is None else min(amount, row["charged"])
     if row["refunded"] and row["refunded"] != wanted:
         raise Conflict(f"refund:{row['id']} was posted before with another amount")
-    if row["refunded"] or not wanted:
-        return int(row["refunded"])
+    return int(row["refunded"]) if row["refunded"] or not wanted else None
+
+
+def refund(bill: Bill, amount: int | None, by: str, note: str) -> int:
+    """Refund up to what was charged, once; see `Bank.refund`."""
+    already = refunded(bill, amount)
+    if already is not None:
+        return already
+    row = bill.row()
+    wanted = row["charged"] if amount is None else min(amount, row["charged"])
     account = bill.account()
     to_debt = min(wanted, -balance_of(bill.connection, ledger.debt_sub(account.id)))
     bucket_id = None

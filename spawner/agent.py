@@ -292,7 +292,9 @@ def _slow_last(action: Action) -> bool:
 
 def _blind(readings: Mapping[str, GpuReading] | None) -> int | None:
     """How many devices do not tell their use; None where none can be read at all (an alert says so)."""
-    return None if readings is None else sum(each.utilisation is None for each in readings.values())
+    return (
+        None if readings is None else sum(each.utilisation is None and not each.simulated for each in readings.values())
+    )
 
 
 def _seconds(number: float) -> timedelta:

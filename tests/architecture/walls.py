@@ -22,6 +22,7 @@ PURE: dict[str, frozenset[str]] = {
     "quota/pricing.py": frozenset(),
     "quota/metering.py": frozenset(),
     "quota/ledger.py": frozenset(),
+    "quota/jumps.py": frozenset(),
     "quota/vitals.py": frozenset(),
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),
@@ -100,6 +101,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/postings.py",
         "quota/statement.py",
         "quota/audit.py",
+        "quota/jumping.py",
         "quota/rows.py",
         "quota/alerts.py",
         "quota/facts.py",
@@ -128,7 +130,6 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     ),
     "jupyterhub_traefik_proxy": ("hub_config/proxy.py",),
     "tornado": (
-        "quota/tracing.py",  # types of the transform that gives a request its id
         "spawner/gpu_spawner.py",
         "hub_config/*",
         "quota/web/*",
