@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from quota import schema
 from quota.errors import Conflict
 from quota.ports import Clock
-from quota.store import Store, insert_new
+from quota.store import Store, insert_new, retried
 
 __all__ = ["KEPT", "Answer", "Answers"]
 
@@ -40,8 +40,9 @@ class Answers:
     def __init__(self, store: Store, clock: Clock) -> None:
         self.store = store
         self.clock = clock
-        self._tidied = clock.now() - _EVERY
+        self._tidied: datetime | None = None
 
+    @retried
     def begin(self, owner: str, key: str, fingerprint: str) -> Answer | None:
         """The answer that this request was given before, or None when it is to run now: `finish` or `drop` it then.
 
@@ -50,9 +51,6 @@ class Answers:
         """
         with self.store.write() as connection:
             now = self.clock.now()
-            if now - self._tidied >= _EVERY:
-                _forget(connection, now)
-                self._tidied = now
             where = (_TABLE.c.owner == owner) & (_TABLE.c.key == key)
             connection.execute(sa.delete(_TABLE).where(where, _TABLE.c.at < now - KEPT))
             values = {"owner": owner, "key": key, "fingerprint": fingerprint, "status": _BEGUN, "body": "", "at": now}
@@ -63,6 +61,7 @@ class Answers:
                 raise Conflict(f"the key {key!r} was used for another request")
             return None if row["status"] == _BEGUN else Answer(row["status"], row["body"])
 
+    @retried
     def finish(self, owner: str, key: str, fingerprint: str, answer: Answer) -> None:
         """Keep the answer of a request that was begun; the first one stays. Raises `ValueError` for a status that
         says nothing about the request itself (500 and above)."""
@@ -73,19 +72,23 @@ class Answers:
         with self.store.write() as connection:
             connection.execute(sa.update(_TABLE).where(mine, _TABLE.c.status == _BEGUN).values(**values))
 
+    @retried
     def drop(self, owner: str, key: str) -> None:
         """The request came to no answer worth keeping: it may be tried again under the same key."""
         mine = (_TABLE.c.owner == owner) & (_TABLE.c.key == key) & (_TABLE.c.status == _BEGUN)
         with self.store.write() as connection:
             connection.execute(sa.delete(_TABLE).where(mine))
 
+    @retried
     def forget_old(self) -> int:
-        """Take off what is older than a week, and tell how many. `begin` does it once a day by itself; a service
-        that nobody sends keys to calls this daily."""
+        """Take off what is older than a week, and tell how many."""
         with self.store.write() as connection:
-            self._tidied = self.clock.now()
-            return _forget(connection, self._tidied)
+            return connection.execute(sa.delete(_TABLE).where(_TABLE.c.at < self.clock.now() - KEPT)).rowcount
 
-
-def _forget(connection: sa.Connection, now: datetime) -> int:
-    return connection.execute(sa.delete(_TABLE).where(_TABLE.c.at < now - KEPT)).rowcount
+    def tidy(self) -> int:
+        """`forget_old`, once a day however often this is called. The service calls it now and then."""
+        now = self.clock.now()
+        if self._tidied is not None and timedelta(0) <= now - self._tidied < _EVERY:
+            return 0
+        self._tidied = now
+        return self.forget_old()

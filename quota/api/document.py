@@ -125,9 +125,12 @@ _HEADERS: Mapping[str, Json] = {
         "schema": {"type": "string", "enum": ["true"]},
     },
     "Retry-After": {"description": "Seconds to wait before the next try.", "schema": {"type": "string"}},
+    "X-Request-Id": {"description": "Names the request in the service's logs.", "schema": {"type": "string"}},
     "WWW-Authenticate": {"description": "How to say who asks.", "schema": {"type": "string"}},
 }
-_MAY_WAIT = frozenset({409, 502, 503})
+#: Said with every answer.
+_EVERY = "X-Request-Id"
+_MAY_WAIT = frozenset({409, 429, 502, 503})
 #: Statuses of errors that come from what was asked for, and are kept under a key.
 _KEPT = frozenset({403, 404, 409})
 
@@ -185,7 +188,7 @@ def _responses(spec: Operation) -> Json:
         found[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": {JSON: {"schema": _ref(model)}},
-            **_with_headers(headers),
+            "headers": {name: _HEADERS[name] for name in (*headers, _EVERY)},
         }
     for status, reasons in spec.reasons.items():
         headers = ["Retry-After"] if status in _MAY_WAIT else ["WWW-Authenticate"] if status == 401 else []
@@ -194,13 +197,9 @@ def _responses(spec: Operation) -> Json:
         found[str(status)] = {
             "description": f"{TITLES[status]}: {', '.join(f'`{reason}`' for reason in reasons)}",
             "content": {PROBLEM: {"schema": {"allOf": [{"$ref": _REF.format(model="Problem")}, narrow]}}},
-            **_with_headers(headers),
+            "headers": {name: _HEADERS[name] for name in (*headers, _EVERY)},
         }
     return found
-
-
-def _with_headers(names: list[str]) -> Json:
-    return {"headers": {name: _HEADERS[name] for name in names}} if names else {}
 
 
 def _schemas() -> Json:

@@ -164,6 +164,15 @@ async def test_unknown_parameters_are_refused_like_unknown_fields(boss: httpx.As
     assert "limit, cursor, user, before" in known
 
 
+async def test_no_answer_is_a_304(boss: httpx.AsyncClient) -> None:
+    """Nothing is to be stored, so nothing can be unchanged; an undeclared status would meet a client unprepared."""
+    first = await boss.get("prices")
+    assert "Etag" not in first.headers
+    for asked in ({"If-None-Match": "*"}, {"Range": "bytes=0-1"}):
+        again = await boss.get("prices", headers=asked)
+        assert (again.status_code, again.content) == (200, first.content)
+
+
 async def test_a_parameter_once(boss: httpx.AsyncClient) -> None:
     problem(await boss.get("leases?limit=1&limit=2"), 400, "request-invalid")
     problem(await boss.get("leases?user=a&user=a"), 400, "request-invalid")

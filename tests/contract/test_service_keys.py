@@ -303,12 +303,20 @@ def test_old_answers_are_taken_off_once_a_day(tmp_path: Path) -> None:
         for name in ("a", "b"):
             assert answers.begin("alice", name, "f") is None
             answers.finish("alice", name, "f", Answer(201, "{}"))
+        assert answers.tidy() == 0
         desk.clock.advance(KEPT.total_seconds() + 1)
         assert answers.begin("bob", "c", "f") is None
+        assert answers.tidy() == 2
         assert [row[:2] for row in kept(desk)] == [("bob", "c")]
-        desk.clock.advance(KEPT.total_seconds() + 1)
-        assert answers.forget_old() == 1
+        desk.clock.advance(86_399)
+        assert answers.tidy() == 0
+        desk.clock.advance(KEPT.total_seconds())
+        assert answers.tidy() == 1
         assert kept(desk) == []
+        desk.clock.jump(-30 * 86_400)  # a clock that was ahead
+        assert answers.begin("bob", "d", "f") is None
+        assert answers.tidy() == 0
+        assert [row[:2] for row in kept(desk)] == [("bob", "d")]
 
 
 def test_answers_one_by_one(tmp_path: Path) -> None:
