@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import signal
-import stat
 import subprocess
 import sys
 import threading
@@ -28,7 +27,7 @@ from typing import TypeGuard
 from spawner import processes
 from spawner.ports import Load, Look, Seen, ServerSpec, Unreachable
 from spawner.processes import Identity, Process
-from spawner.runner import read_record, write_record
+from spawner.runner import NO_PLAIN_FILE, open_plain, read_record, write_record
 
 LEASE_MARK = "BERTH_LEASE"
 DEPLOYMENT_MARK = "BERTH_DEPLOYMENT"
@@ -149,11 +148,11 @@ class LocalRuntime:
     def _seen(self, lease_id: str) -> Seen:
         start = self._record(lease_id, "start.json")
         started_at = _time(start, "started_at_us")
-        alive = self._runner(lease_id) or self._server(lease_id)
-        # Read after the runner was seen: one that ended in between has left its record by now.
-        exited = self._exited(lease_id)
+        if self._alive(lease_id):
+            return Seen(lease_id, True, started_at)
+        exited = self._record(lease_id, "exit.json")
         if exited is None:
-            return Seen(lease_id, alive is not None, started_at)
+            return Seen(lease_id, False, started_at)
         code, number = exited.get("code"), exited.get("signal")
         exit_code = code if _is_small(code) else -number if _is_small(number) else None
         return Seen(lease_id, False, started_at, _time(exited, "ended_at_us"), exit_code)
@@ -175,7 +174,9 @@ class LocalRuntime:
             self._end_all(lease_id, signal.SIGKILL)
             return
         if earlier is None or due < earlier - 0.1:
-            with suppress(FileNotFoundError):  # it was removed meanwhile
+            with suppress(
+                FileNotFoundError, IsADirectoryError
+            ):  # removed meanwhile, or a user's own folder stands there
                 record = {"grace_seconds": grace_seconds, "due_boottime": due, "boot_id": self._boot}
                 write_record(str(folder), "stop.json", record)
         if runner is not None:
@@ -199,8 +200,10 @@ class LocalRuntime:
         Raises `RuntimeError` when something survives; then all is as it was and the next call tries again.
         """
         folder = self._folder(lease_id)
-        with suppress(FileNotFoundError):
-            write_record(str(folder), "removed", {})  # a runner that is on its way here finds it and gives up
+        if not folder.is_symlink():
+            with suppress(OSError):  # gone already; or a user's own folder stands there, which does as well
+                folder.chmod(0o700)
+                write_record(str(folder), "removed", {})  # a runner that is on its way here finds it and gives up
         deadline = time.monotonic() + REMOVE_PATIENCE_S
         patience = time.monotonic() + RUNNER_PATIENCE_S
         while True:
@@ -230,9 +233,11 @@ class LocalRuntime:
     def _runner_locked_out(self, folder: Path) -> Iterator[bool]:
         """Holds the runner's lock, so that none can begin; False where one lives that has left no record yet."""
         try:
-            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except FileNotFoundError:  # no run directory
-            yield True
+            lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            if error.errno not in NO_PLAIN_FILE:
+                raise
+            yield True  # no run directory; or no file that a runner could hold
             return
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -247,7 +252,7 @@ class LocalRuntime:
     def _forget(self, lease_id: str) -> None:
         """The run directory goes in one step; leftovers of an earlier crash go with it."""
         with suppress(FileNotFoundError):
-            os.rename(self._folder(lease_id), self._root / f".gone-{lease_id}")
+            os.rename(self._folder(lease_id), self._root / f".gone-{lease_id}-{os.urandom(4).hex()}")
             _sync(self._root)
         for leftover in self._root.glob(".gone-*"):
             shutil.rmtree(leftover, ignore_errors=True)
@@ -302,10 +307,10 @@ class LocalRuntime:
     def log_tail(self, lease_id: str, lines: int) -> tuple[str, ...]:
         """The last lines of what the server wrote; empty where it wrote nothing."""
         try:
-            fd = os.open(self._log(lease_id), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = open_plain(str(self._log(lease_id)), os.O_RDONLY)
+            if fd is None:
+                return ()
             with open(fd, "rb") as file:
-                if not stat.S_ISREG(os.fstat(fd).st_mode):  # a pipe, or a link to what is not its user's to see
-                    return ()
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - TAIL_BYTES))
                 text = file.read(TAIL_BYTES).decode("utf-8", "replace")
@@ -347,14 +352,13 @@ class LocalRuntime:
 
     # ---- files -------------------------------------------------------------------------------------------------
 
+    def _alive(self, lease_id: str) -> bool:
+        return self._runner(lease_id) is not None or self._server(lease_id) is not None
+
     def _exited(self, lease_id: str) -> dict[str, object] | None:
-        """The record of a server's end. A runner writes it when its server has been collected, so one that tells of an
-        end while that server lives is somebody else's, and tells nothing."""
-        record = self._record(lease_id, "exit.json")
-        if record is None or self._server(lease_id) is None:
-            return record
-        self._records.pop((lease_id, "exit.json"), None)
-        return None
+        """The record of a server's end. Its runner writes it as the last thing it does, so one that is there while
+        runner or server live is somebody else's, and tells nothing."""
+        return None if self._alive(lease_id) else self._record(lease_id, "exit.json")
 
     def _record(self, lease_id: str, name: str) -> dict[str, object] | None:
         key = (lease_id, name)

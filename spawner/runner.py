@@ -46,6 +46,10 @@ RECORD_PATIENCE_SECONDS = 60.0
 WAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT}
 
 
+#: What opening a link, a folder (to write), a socket, or what was taken away or never there ends with.
+NO_PLAIN_FILE = {errno.ENOENT, errno.ELOOP, errno.EISDIR, errno.ENXIO, errno.EACCES, errno.ENOTDIR}
+
+
 class NotStarted(Exception):
     """This runner must not start the server."""
 
@@ -55,8 +59,8 @@ class NotStarted(Exception):
 
 def write_record(run_dir: str, name: str, record: dict[str, object]) -> None:
     path = os.path.join(run_dir, name)
-    temporary = f"{path}.{os.getpid()}"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    temporary = f"{path}.{os.getpid()}.{os.urandom(4).hex()}"  # nobody can have put something else there
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         os.write(fd, json.dumps(record).encode())
         os.fsync(fd)
@@ -70,24 +74,31 @@ def write_record(run_dir: str, name: str, record: dict[str, object]) -> None:
         os.close(folder)
 
 
-def read_record(run_dir: str, name: str) -> dict[str, object] | None:
-    """A record; None where there is none, or what is there was not written by a runner. Raises `OSError` where the disk
+def open_plain(path: str, flags: int) -> int | None:
+    """A descriptor of a plain file; None where something else is there, or nothing. Raises `OSError` where the disk
     fails.
 
-    A user's process may reach this directory: a link, a pipe (whose reader would wait for ever), a folder or a huge
-    file in a record's place must cost no other server anything.
+    A user's process may reach where records and logs are: a link, a pipe (whose reader would wait for ever), a folder
+    or a device in a file's place must cost no other server anything.
     """
     try:
-        fd = os.open(os.path.join(run_dir, name), os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
+        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENXIO, errno.EACCES, errno.ENOTDIR):  # a link, a socket, taken away
+        if error.errno in NO_PLAIN_FILE:
             return None
         raise
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    return None
+
+
+def read_record(run_dir: str, name: str) -> dict[str, object] | None:
+    """A record; None where there is none, or what is there no runner wrote. Raises `OSError` where the disk fails."""
+    fd = open_plain(os.path.join(run_dir, name), os.O_RDONLY)
+    if fd is None:
+        return None
     with open(fd, "rb") as file:
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            return None
         raw = file.read(LARGEST_RECORD + 1)
     if len(raw) > LARGEST_RECORD:
         return None
@@ -305,23 +316,23 @@ def children() -> list[int]:
 def bound_log(path: str) -> None:
     """Keep the log from filling the disk: past the limit its last part moves to LOG.1. Writers append, so may go on.
 
-    What is no plain file is left alone: a link in the log's place must not have another file cut.
+    A link in the log's place must not have another file cut.
     """
-    try:
-        log = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return
-    with open(log, "r+b") as file, suppress(OSError):  # no room for a copy is no reason to end a server
-        found = os.fstat(log)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1 or found.st_size <= LOG_LIMIT:
+    with suppress(OSError):  # no room for a copy is no reason to end a server
+        log = open_plain(path, os.O_RDWR)
+        if log is None:
             return
-        with suppress(FileNotFoundError):
-            os.unlink(f"{path}.1")
-        kept = os.open(f"{path}.1", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with open(kept, "wb") as rest:
-            file.seek(-LOG_KEPT, os.SEEK_END)
-            rest.write(file.read(LOG_KEPT))
-        file.truncate(0)
+        with open(log, "r+b") as file:
+            found = os.fstat(log)
+            if found.st_nlink != 1 or found.st_size <= LOG_LIMIT:
+                return
+            with suppress(FileNotFoundError):
+                os.unlink(f"{path}.1")
+            kept = os.open(f"{path}.1", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with open(kept, "wb") as rest:
+                file.seek(-LOG_KEPT, os.SEEK_END)
+                rest.write(file.read(LOG_KEPT))
+            file.truncate(0)
 
 
 def leave_record(run_dir: str, record: dict[str, object]) -> None:
