@@ -3,7 +3,8 @@
 Alerts it raises, each with the host at the end of its key:
 
 * `fleet-driver:HOST`: the driver does not work, and why (not loaded, another version than its library, no permission)
-* `fleet-blind:HOST`: nothing was read for three intervals, so what GPUs do is unknown and stops nobody
+* `fleet-blind:HOST`: for three intervals nothing was read, or not a device that leases hold, so that what it does is
+  unknown and stops nobody
 * `fleet-nameless:HOST`: there are devices that do not tell who they are, so that they have no row
 
 None of them touches a lease. XIDs become event rows "gpu-xid" {"device", "xid", "words", "application", "count"}; a
@@ -71,6 +72,7 @@ class DeviceWatch:
         self._latest: tuple[datetime, tuple[GpuReading, ...]] | None = None
         self._began: datetime | None = None  # of the time without a good read
         self._blind_cycles = 0
+        self._dark: dict[str, tuple[datetime, Device]] = {}  # held devices that cannot be read, since when
         self._faults = Faults(rows)
         self._alarms = Alarms(alerts, host)
 
@@ -111,7 +113,11 @@ class DeviceWatch:
     def _write(self, found: tuple[GpuReading, ...] | Unreachable, now: datetime) -> None:
         before = [_without_orders(device) for device in self._rows.devices() if device.host == self._host]
         faults = self._faults.standing([device.uuid for device in before], now)
-        self._rows.put_devices(self._host, to_devices(self._host, found, before, now, mode=self._mode, faults=faults))
+        rows = to_devices(self._host, found, before, now, mode=self._mode, faults=faults)
+        self._rows.put_devices(self._host, rows)
+        well = set() if isinstance(found, Unreachable) else {one.uuid for one in found if not one.error}
+        dark = {row.uuid: row for row in rows if row.used and row.uuid not in well}
+        self._dark = {uuid: (self._dark.get(uuid, (now,))[0], row) for uuid, row in dark.items()}
 
     def _look_for_blindness(self, now: datetime) -> None:
         """Say so when nothing was read for too long, and take devices out of use that do not even fail."""
@@ -120,7 +126,7 @@ class DeviceWatch:
         if self._inventory is None or dark <= BLIND_INTERVALS * self._every:
             self._blind_cycles = 0
             if self._latest is not None or self._inventory is None:
-                self._alarms.tell("fleet-blind", "", now)
+                self._alarms.tell("fleet-blind", self._dark_words(now), now)
             return
         self._blind_cycles += 1
         if self._blind_cycles < BLIND_CYCLES:
@@ -134,6 +140,17 @@ class DeviceWatch:
         )
         if self._blind_cycles == BLIND_CYCLES and self._reader is not None:
             self._write(Unreachable("the devices do not answer"), now)
+
+    def _dark_words(self, now: datetime) -> str:
+        """Of devices that leases hold and that cannot be read, while others can; "" where there are none."""
+        told = [
+            f"{row.name} ({row.uuid}) has not been readable since {since:%Y-%m-%d %H:%M} UTC: {row.why}."
+            for since, row in self._dark.values()
+            if now - since > BLIND_INTERVALS * self._every
+        ]
+        if not told:
+            return ""
+        return f"{' '.join(told)} What its server does with it is unknown: that does not count as idle."
 
 
 def _nameless_words(host: str, readings: Sequence[GpuReading]) -> str:

@@ -12,6 +12,7 @@ from spawner.fleet import describe, to_devices
 from spawner.health import trouble
 from spawner.ports import GpuReading, Inventory, Unreachable
 from spawner.simulated import SimulatedInventory
+from tests.integration.test_agent_signals import Gpus
 from tests.shim.driver import Driver
 from tests.shim.library import compiler
 
@@ -19,11 +20,13 @@ NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 SHIM = "nvml-over-shim" if compiler() else "nvml-over-shim-needs-a-C-compiler"
 
 
-@pytest.fixture(params=["simulated", SHIM])
+@pytest.fixture(params=["simulated", "fake-of-the-agent-tests", SHIM])
 def inventory(request: pytest.FixtureRequest) -> Inventory:
     """An inventory of two devices."""
     if request.param == "simulated":
         return SimulatedInventory(2, seed="contract")
+    if request.param == "fake-of-the-agent-tests":
+        return Gpus()
     make: Callable[..., Driver] = request.getfixturevalue("driver")
     machine = make(name="healthy")
     assert machine.detect()
