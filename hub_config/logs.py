@@ -24,13 +24,22 @@ from quota import tracing
 
 MAX_BYTES = 10_000_000
 KEPT = 3
+#: Characters of one field; more comes only from somebody who wants a long line.
+LONGEST = 16_000
 
 #: Lines in which libraries of the Hub write session ids and hashes of tokens.
 _NEVER = ("Setting new xsrf cookie",)
 #: Values of parameters and headers that may be secrets, wherever they turn up. The name stays.
 _SECRET = re.compile(
-    r"""(?ix) ( (?: \b [\w-]* (?: token | password | secret | _xsrf | api_key | cookie ) [\w-]* ["']? \s* [=:] \s* ["']?
-        | [?&] (?: code | state ) = ) ) (?! \[secret\] ) [^\s&"',;}\])]+ """
+    r"""(?ix)
+    (   (?: (?<![\w-]) [\w-]{0,40} (?: token | password | secret | _xsrf | api_key | cookie | oauth-state ) [\w-]{0,40}
+            ["']? \s{0,3} [=:] \s{0,3} ["']?
+        | [?&] (?: code | state ) =
+        | oauth \s state \s argument \s ["']?
+        )
+    )
+    (?! \[secret\] ) [^\s&"',;}\])]+
+    """
 )
 #: The proxy's log-in stands in its rules.
 _BCRYPT = re.compile(r"\$2[abxy]\$\d\d\$[./A-Za-z0-9]{53}")
@@ -42,7 +51,9 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "colo
 
 
 def hide_secrets(text: str) -> str:
-    """The text without what follows `token=`, `password:`, `Bearer ` and the like."""
+    """The text without what follows `token=`, `password:`, `Bearer ` and the like, and not longer than is useful."""
+    if len(text) > LONGEST:
+        text = f"{text[: LONGEST // 2]} […] {text[-LONGEST // 2 :]}"
     return _BCRYPT.sub("[secret]", _BEARER.sub(r"\1\2[secret]", _SECRET.sub(r"\1[secret]", text)))
 
 

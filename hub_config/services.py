@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import signal
 import sys
@@ -14,11 +15,15 @@ from urllib.parse import urlsplit
 from hub_config import compose, logs
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
+from quota.watch import Watch
+
+log = logging.getLogger("berth.services")
 
 MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own, smaller limit
 #: After a hub's death its last start is waited for so long. A local server's run folder is there before anything is
 #: run, so that little can be on its way unseen.
 START_GRACE_SECONDS = 5
+WATCH_SECONDS = 20
 METER_SECONDS = 60  # a posting each; the hold reaches 15 minutes ahead and pages compute what runs since
 
 
@@ -30,6 +35,7 @@ def _begin(name: str, root: Path | None) -> Parts:
         root = Path(os.environ["BERTH_DATA"])
     made = compose.parts(root)
     logs.set_up(name, made.data.logs, made.settings)
+    log.info("%s begins", name, extra={"event": "process-begins", "pid": os.getpid()})
     write_pid(made.data.pids, name)
     made.store.check()  # they do not migrate: who does is `berth up`, or somebody with `berth migrate`
     return made
@@ -85,8 +91,34 @@ async def _serve(made: Parts) -> None:
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     server = Server(make_app(compose.service_parts(made)), max_body_size=MAX_BODY_BYTES, **PATIENCE)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
+    stop_watching = keep_watching(compose.watch(made))
     await _told_event().wait()
     server.stop()
+    await asyncio.to_thread(stop_watching)
+
+
+def keep_watching(watch: Watch, every: float = WATCH_SECONDS) -> Callable[[], None]:
+    """Look every so many seconds, in a thread of its own, until the returned function is called. It waits a moment
+    for a look that is under way; a book that hangs holds up nobody's end."""
+    stopped = threading.Event()
+
+    def run() -> None:
+        while not stopped.is_set():
+            try:
+                watch.look()
+            except Exception:
+                log.exception("The watch could not look", extra={"event": "watch-failed"})
+            stopped.wait(every)
+        watch.close()
+
+    thread = threading.Thread(target=run, name="watch", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        thread.join(2)
+
+    return stop
 
 
 def idle_culler(root: Path | None) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,6 +94,7 @@ def test_nobody_can_begin_a_new_line(typed: str) -> None:
         '{"password": "SECRET12345678901234"}',
         "JUPYTERHUB_API_TOKEN=SECRET12345678901234",
         "proxy-password: SECRET12345678901234",
+        "oauth state argument 'SECRET12345678901234' != cookie service-berth-oauth-state='SECRET12345678901234'",
         "_xsrf=SECRET12345678901234",
         "cookie_secret = 'SECRET12345678901234'",
         "users: ['berth:$2b$04$SECRETSECRETSECRETSECRETSECRETSECRETSECRETSECRETSECRE']",
@@ -138,3 +140,12 @@ def test_plain_output_does_not_grow_for_ever(tmp_path: Path, monkeypatch: pytest
     logs.cut(path)
     assert not path.exists()
     assert (tmp_path / "hub.out.log.1").read_text() == "12345"
+
+
+@pytest.mark.parametrize("piece", ["a-", "token", "token=", "a", " ", "password: ", "?code=", "\x00"])
+def test_a_long_line_is_cut_and_costs_little(piece: str) -> None:
+    """Whoever types the text may not hold up the process that logs it."""
+    began = time.monotonic()
+    line = logs.JsonLines("hub").format(record("%s", piece * 100_000))
+    assert len(line) < 8 * logs.LONGEST
+    assert time.monotonic() - began < 2
