@@ -12,6 +12,7 @@ import secrets
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
+from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.pricing import hourly
 from quota.rows import Rows
@@ -41,6 +43,7 @@ from spawner.simulated import SimulatedInventory
 log = logging.getLogger("berth.compose")
 
 BEAT_SECONDS = 5
+WAKE_SECONDS = 0.5  # between looks at the clock
 
 ISOLATION_WORDS = (
     "This is a trial on one machine: every notebook runs as the same system user, so nothing isolates users "
@@ -163,11 +166,17 @@ def parts(root: Path, settings: Settings | None = None) -> Parts:
 
 
 def keep_beating(rows: Rows, boot: str, role: str, host: str) -> Callable[[], None]:
-    """Refresh this process's heartbeat row from a thread until the returned function is called."""
-    stopped = threading.Event()
+    """Refresh this process's heartbeat row from a thread until the returned function is called; also at once when
+    the clock has jumped, so that nobody is thought dead after a sleep."""
+    stopped, clock = threading.Event(), SystemClock()
 
     def beat() -> None:
-        while not stopped.wait(BEAT_SECONDS):
+        last = clock.reading()
+        while not stopped.wait(WAKE_SECONDS):
+            now = clock.reading()
+            if now.run - last.run < timedelta(seconds=BEAT_SECONDS) and measure(last, now) is None:
+                continue
+            last = now
             try:
                 rows.beat(boot, role, host)
             except Exception:
@@ -266,6 +275,7 @@ def culler_parts(made: Parts) -> Any:
         hub=HubClient(os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]),
         policy=idle_policy(made),
         cycle_seconds=made.settings.idle.check_every.total_seconds(),
+        host=made.host,
     )
 
 

@@ -6,22 +6,19 @@ Money is in integer micro-credits, times are aware UTC datetimes.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
 
-from quota import accounts, audit, billing, ledger, schema
+from quota import accounts, audit, billing, schema
+from quota.account_views import AccountView, read_views
 from quota.accounts import EVERYBODY, INHERIT, MOST_CREDITS, Account, Defaults
 from quota.entitlement import Limits
 from quota.errors import Stale
 from quota.leases import Price
-from quota.ledger import Bucket
-from quota.metering import month_name
 from quota.ports import Clock
-from quota.postings import open_buckets, totals
-from quota.records import add_event, claim, lock_account, read_lease
+from quota.records import add_event, lock_account, read_lease
 from quota.statement import StatementLine, read_statement
 from quota.store import Store, insert_new, retried
 from quota.units import MicroCredits
@@ -29,21 +26,6 @@ from quota.units import MicroCredits
 __all__ = ["EVERYBODY", "INHERIT", "Account", "AccountView", "Bank", "Defaults", "Limits", "StatementLine"]
 
 _TRIES = 5
-
-
-@dataclass(frozen=True, slots=True)
-class AccountView:
-    """An account as of now. `available`: what can still be spent (grants that have not expired, less debt);
-    `held`: for leases that are not settled; `month_charged`: in this calendar month of the site; `debt` is not
-    positive; `buckets`: the grants that have not expired, in the order they are burnt."""
-
-    account: Account
-    available: MicroCredits
-    held: MicroCredits
-    month_charged: MicroCredits
-    limits: Limits
-    buckets: tuple[Bucket, ...]
-    debt: int = 0
 
 
 class Bank:
@@ -90,20 +72,30 @@ class Bank:
 
     def account(self, name: str) -> AccountView:
         """One account with its money. Raises `NotFound`."""
-        self._freshen(name)
+        self.seed()
         with self.store.read() as connection:
-            return self._view(connection, accounts.get(connection, name))
+            found = accounts.get(connection, name)
+        return self._views([found])[0]
 
     def accounts(self) -> list[AccountView]:
         """All accounts by name."""
         self.seed()
         with self.store.read() as connection:
             found = [Account(*row) for row in connection.execute(accounts.ACCOUNTS.order_by(schema.account.c.name))]
-            stale = [each for each in found if self._is_stale(connection, each)]
-        for each in stale:
-            self._freshen(each.name)
+        return self._views(found)
+
+    def names(self) -> list[str]:
+        """The names of all accounts."""
         with self.store.read() as connection:
-            return [self._view(connection, each) for each in found]
+            return list(connection.scalars(sa.select(schema.account.c.name)))
+
+    def views_of(self, names: Sequence[str]) -> dict[str, AccountView]:
+        """Some accounts (a page of them) by name; names without one are left out."""
+        self.seed()
+        with self.store.read() as connection:
+            rows = connection.execute(accounts.ACCOUNTS.where(schema.account.c.name.in_(names)))
+            found = [Account(*row) for row in rows]
+        return {view.account.name: view for view in self._views(found)}
 
     def account_page(self, search: str, after: str | None, limit: int) -> tuple[list[AccountView], bool]:
         """Up to `limit` accounts by name whose names contain `search` (in any case), those after the name `after`; and
@@ -117,12 +109,7 @@ class Bank:
             chosen = chosen.where(name > after)
         with self.store.read() as connection:
             found = [Account(*row) for row in connection.execute(chosen)]
-            page = found[:limit]
-            stale = [each for each in page if self._is_stale(connection, each)]
-        for each in stale:
-            self._freshen(each.name)
-        with self.store.read() as connection:
-            return [self._view(connection, each) for each in page], len(found) > limit
+        return self._views(found[:limit]), len(found) > limit
 
     def _is_stale(self, connection: sa.Connection, account: Account) -> bool:
         return accounts.needs_freshening(connection, account, self.clock.now(), self.zone)
@@ -140,22 +127,17 @@ class Bank:
             lock_account(connection, found.id)
             accounts.freshen(connection, found, self.clock.now(), self.zone)
 
-    def _view(self, connection: sa.Connection, account: Account) -> AccountView:
-        now = self.clock.now()
-        buckets = open_buckets(connection, account.id)
-        sums = totals(connection, account.id, month_name(now, self.zone))
-        alive = [bucket for bucket in buckets if not bucket.expired(now)]
-        in_order = ledger.burn_order(alive, now)
-        empty = [bucket for bucket in alive if bucket.balance == 0]
-        return AccountView(
-            account=account,
-            available=ledger.available(buckets, sums.debt, now),
-            held=MicroCredits(sums.held),
-            month_charged=MicroCredits(sums.month_charged),
-            limits=accounts.effective_limits(connection, account.id),
-            buckets=(*in_order, *empty),
-            debt=sums.debt,
-        )
+    def _views(self, found: Sequence[Account]) -> list[AccountView]:
+        """These accounts in one look, with what time brought written before."""
+        with self.store.read() as connection:
+            told = list(read_views(connection, found, self.clock.now(), self.zone))
+        late = [view.account.name for view, is_late in told if is_late]
+        if late:
+            for name in late:
+                self._freshen(name)
+            with self.store.read() as connection:
+                told = list(read_views(connection, found, self.clock.now(), self.zone))
+        return [view for view, _ in told]
 
     # Money
 
@@ -212,14 +194,14 @@ class Bank:
 
     def _refund(self, lease_id: str, amount: int | None, by: str, note: str) -> MicroCredits:
         with self.store.write() as connection:
-            lease = claim(connection, read_lease(connection, lease_id))
-            bill = billing.Bill(connection, lease, self.clock.now(), self.zone)
-            return MicroCredits(billing.refund(bill, amount, by, note))
+            bill = billing.Bill(connection, read_lease(connection, lease_id), self.clock.now(), self.zone)
+            already = billing.refunded(bill, amount)
+            return MicroCredits(billing.refund(bill.claimed(), amount, by, note) if already is None else already)
 
     def statement(self, name: str, start: datetime, end: datetime) -> list[StatementLine]:
         """What the account used and paid in the half-open [start, end), oldest lease first. Raises `NotFound`."""
         with self.store.read() as connection:
-            return read_statement(connection, accounts.get(connection, name).id, start, end)
+            return read_statement(connection, accounts.get(connection, name).id, start, end, self.zone)
 
     # Limits
 

@@ -6,7 +6,6 @@ Charges are `round(price x cumulative usage) - already posted`: however often th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -174,8 +173,7 @@ def _hand_back(bill: Bill, kind: Kind, amount: int) -> Lease:
     if amount <= 0:
         return read_lease(bill.connection, lease_id)
     account = bill.account()
-    with closing(legs_of(bill.connection, lease_id)) as legs:
-        back = ledger.give_back(legs, amount)
+    back = ledger.give_back(legs_of(bill.connection, lease_id), amount)
     accounts.freshen(bill.connection, account, bill.now, bill.zone)
     expired = _expired_subs(bill, back)
     post(bill.connection, bill.now, bill.month, ledger.hand_back(kind, lease_id, account_id, back, expired))
@@ -217,7 +215,7 @@ def refund(bill: Bill, amount: int | None, by: str, note: str) -> int:
         more = {"by": by, "note": note}
         bucket_id, _ = accounts.add_bucket(bill.connection, account.id, key, wanted - to_debt, bill.now, **more)
     txn = ledger.refund(row["id"], account.id, to_debt, wanted - to_debt, bucket_id)
-    post(bill.connection, bill.now, month_name(row["ended_at"] or bill.now, bill.zone), txn)
+    post(bill.connection, bill.now, bill.month, txn)  # in the open month: one that is over stays as it was billed
     change(bill.connection, bill.lease, refunded=wanted)
     detail = {"amount": wanted, "note": note}
     add_event(bill.connection, bill.now, "refund", lease_id=row["id"], account_id=account.id, by=by, detail=detail)

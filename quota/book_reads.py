@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from quota import schema
-from quota.leases import Holder, Lease
-from quota.records import LIVE, read_lease, read_leases
+from quota.leases import Holder, Lease, Segment
+from quota.records import LIVE, read_lease, read_leases, read_segments
 from quota.store import Store
 
 _UNSETTLED = sa.text("state <> 'SETTLED'")
@@ -23,6 +24,11 @@ class BookReads:
         """Raises `NotFound`."""
         with self.store.read() as connection:
             return read_lease(connection, lease_id)
+
+    def segments(self, lease_ids: Sequence[str]) -> dict[str, list[Segment]]:
+        """What each of these leases counts, in order; an empty list for one that never ran or is not there."""
+        with self.store.read() as connection:
+            return read_segments(connection, lease_ids)
 
     def live(self, user: str | None = None) -> list[Lease]:
         """All leases that hold a slot, of one user's servers or of all."""

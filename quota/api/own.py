@@ -104,7 +104,7 @@ class MyUsage(AccountHandler):
         cursors, after = self.cursors(start=str(period.start), end=str(period.end))
         view = await self.account_view(self.viewer.name)
         found = await self.in_thread(statement, self.parts, view.account.name, period)
-        lines = [line for line, _ in found]
+        lines = [line for line, _, _ in found]
         limit = self.query(asked.AskedUsage).limit
         page, last = cut(lines, session_key, after, limit)
         return self.page(

@@ -6,7 +6,7 @@ The same functions as the meter's (`quota.pricing`, `quota.metering`), so that a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from quota.leases import Lease, Segment, State
@@ -51,17 +51,19 @@ class Receipt:
         return self.computed - self.charged
 
 
-def segments_of(lease: Lease) -> tuple[Segment, ...]:
-    """The one segment of a lease that was never moved or re-priced: its pinned weight and price from ready to gone.
+def segments_of(lease: Lease, parts: Sequence[Segment] = ()) -> tuple[Segment, ...]:
+    """The segments of a lease: `parts` as the book has them, or where none were read the one of a lease that was never
+    moved, re-priced or cut by a jump of the clock: its pinned weight and price from ready to gone.
 
     What is being removed may be gone already: until its end is on record it reaches to when it was last seen, so that
     no figure goes beyond the final bill."""
     if lease.started_at is None:
         return ()
-    ended_at = lease.ended_at
-    if ended_at is None and lease.state is State.STOPPING:
-        ended_at = max(lease.started_at, lease.last_seen or lease.started_at)
-    return (Segment(1, lease.weight, lease.price, lease.started_at, ended_at),)
+    found = tuple(parts) or (Segment(1, lease.weight, lease.price, lease.started_at, lease.ended_at),)
+    last = found[-1]
+    if last.ended_at is None and lease.state is State.STOPPING:
+        last = replace(last, ended_at=max(last.started_at, lease.last_seen or last.started_at))
+    return (*found[:-1], last)
 
 
 def figures(lease: Lease, segments: Sequence[Segment], now: datetime) -> Figures:

@@ -83,10 +83,11 @@ def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime,
     account = bank.account(user_name)
     leases = book.leases(user=user_name, limit=50)
     live = [lease for lease in leases if lease.live]
+    segments = book.segments([lease.id for lease in leases])
     seen = Snapshot(
         now=now,
         devices={device.uuid: device for device in rows.devices()},
-        parts={lease.id: segments_of(lease) for lease in leases},
+        parts={lease.id: segments_of(lease, segments[lease.id]) for lease in leases},
         verdicts=rows.verdicts() if live else {},
     )
     tz = ZoneInfo(zone or bank.zone)

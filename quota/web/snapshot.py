@@ -12,6 +12,9 @@ from quota.rows import Sample, Verdict
 from quota.web.figures import segments_of
 from quota.web.parts import ServiceParts
 
+#: Up to so many leases are asked for by id; of more, all that are live.
+SOME = 500
+
 Signals = Mapping[str, tuple[datetime, Mapping[str, Any]]]
 
 
@@ -35,12 +38,14 @@ class Snapshot:
 
 def snapshot(parts: ServiceParts, leases: Iterable[Lease], *, use: bool = False) -> Snapshot:
     """Look at the book for these leases; with `use` also at what the servers do. Blocks."""
-    rows = parts.rows
+    rows, wanted = parts.rows, list(leases)
+    segments = parts.book.segments([lease.id for lease in wanted])
+    some = [lease.id for lease in wanted] if len(wanted) <= SOME else None
     return Snapshot(
         now=parts.clock.now(),
         devices={device.uuid: device for device in rows.devices()},
-        parts={lease.id: segments_of(lease) for lease in leases},
-        verdicts=rows.verdicts(),
-        samples=rows.samples() if use else {},
-        signals=rows.all_signals() if use else {},
+        parts={lease.id: segments_of(lease, segments[lease.id]) for lease in wanted},
+        verdicts=rows.verdicts(some),
+        samples=rows.samples(some) if use else {},
+        signals=rows.all_signals(some) if use else {},
     )

@@ -9,14 +9,14 @@ from decimal import Decimal
 from urllib.parse import urlencode
 
 from quota.bank import StatementLine
-from quota.leases import Lease, State
+from quota.leases import Lease, Segment, State
 from quota.metering import clip, microseconds, span
 from quota.metering import usage as used_in
 from quota.pricing import charge_due
 from quota.units import show_credits
 from quota.web.figures import Line, Receipt, gpu_hours, line, receipt, segments_of
 from quota.web.history import Step, evidence_words, steps
-from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, matches, rows_of
+from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, rows_of
 from quota.web.parts import ServiceParts
 from quota.web.period import Period, months
 from quota.web.snapshot import snapshot
@@ -78,21 +78,27 @@ class UsageView:
     sessions: tuple[SessionRow, ...]
 
 
-def statement(parts: ServiceParts, name: str, period: Period) -> list[tuple[StatementLine, Lease]]:
-    """The account's leases in a period, newest first, each with its lease. The book's own lines reach to where it
-    was charged last; those of leases that are not settled are brought up to now here."""
+Told = tuple[StatementLine, Lease, tuple[Segment, ...]]
+
+
+def statement(parts: ServiceParts, name: str, period: Period) -> list[Told]:
+    """The account's leases in a period, newest first, each with its lease and segments. The book's own lines reach to
+    where it was charged last; those of leases that are not settled are brought up to now here."""
     now = parts.clock.now()
     lines = parts.bank.statement(name, period.start, period.end)
     recent = {lease.id: lease for lease in parts.book.leases(user=name, limit=RECENT)}
     found = [(row, recent.get(row.lease_id) or parts.book.lease(row.lease_id)) for row in lines]
-    return [(live_line(row, lease, period, now), lease) for row, lease in reversed(found)]
+    read = parts.book.segments([lease.id for _, lease in found])
+    told = [(row, lease, segments_of(lease, read[lease.id])) for row, lease in reversed(found)]
+    return [(live_line(row, lease, segments, period, now), lease, segments) for row, lease, segments in told]
 
 
-def live_line(row: StatementLine, lease: Lease, period: Period, now: datetime) -> StatementLine:
+def live_line(
+    row: StatementLine, lease: Lease, segments: Sequence[Segment], period: Period, now: datetime
+) -> StatementLine:
     """A line as of now. Differences of cumulative values, as the book's own, so that adjacent months sum exactly."""
     if lease.state is State.SETTLED:
         return row
-    segments = segments_of(lease)
     end = min(period.end, now)
     inside = clip(segments, period.start, end)
     return replace(
@@ -112,9 +118,9 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
     recent = parts.book.leases(user=name, limit=RECENT)
     live = [lease for lease in recent if lease.live]
     rows = rows_of(live, snapshot(parts, live))
-    sessions = [session_row(row, lease, period, now) for row, lease in found]
+    sessions = [session_row(row, lease, segments, period, now) for row, lease, segments in found]
     sessions += [failed_row(lease) for lease in recent if never_ready(lease, period)]
-    charged = sum(row.charged for row, _ in found)
+    charged = sum(row.charged for row, _, _ in found)
     return UsageView(
         account=name,
         own=own,
@@ -128,7 +134,7 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
         running_words=f"{len(rows)} running" if rows else "nothing is running",
         charged=show_credits(charged),
         charged_micro=charged,
-        gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _ in found)),
+        gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _, _ in found)),
         running=rows,
         sessions=tuple(sorted(sessions, key=lambda session: session.started_at, reverse=True)),
     )
@@ -155,14 +161,18 @@ def lasting(balance: int, per_hour: int) -> str:
     return f"lasts about {duration_words(timedelta(seconds=seconds))} at this rate"
 
 
-def session_row(row: StatementLine, lease: Lease, period: Period, now: datetime) -> SessionRow:
+def session_row(
+    row: StatementLine, lease: Lease, segments: Sequence[Segment], period: Period, now: datetime
+) -> SessionRow:
     """A line of the statement with its arithmetic; it says so where less was charged than the time would cost."""
     end = min(period.end, now)
-    inside = clip(segments_of(lease), period.start, end)
+    inside = clip(segments, period.start, end)
     lines = tuple(line(part, span(part, end), lease.share, lease.count) for part in inside)
     cost = charge_due(inside, end)
     corrected = ""
-    if lease.state is State.SETTLED and row.charged < cost - 1:
+    if row.charged < 0:
+        corrected = "refunded in this month"
+    elif lease.state is State.SETTLED and row.charged < cost - 1:
         corrected = "refunded in part" if row.charged else "not charged: refunded, or the start had failed"
     return SessionRow(
         id=row.lease_id,
@@ -216,32 +226,8 @@ def usage_table(parts: ServiceParts, name: str, period: Period) -> list[tuple[ob
             show_credits(row.charged, 6),
             stop_words(lease),
         )
-        for row, lease in statement(parts, name, period)
+        for row, lease, _ in statement(parts, name, period)
     ]
-
-
-# ---- who holds what ----
-
-
-@dataclass(frozen=True, slots=True)
-class BoardView:
-    """Devices with their free room, and the live leases that match the filter."""
-
-    devices: tuple[DeviceCard, ...]
-    rows: tuple[LeaseRow, ...]
-    filter: str
-
-
-def board(parts: ServiceParts, wanted: str) -> BoardView:
-    """Everybody's live leases; the template shows money and receipts to administrators alone."""
-    live = parts.book.live()
-    seen = snapshot(parts, live, use=True)
-    rows = rows_of(sorted(live, key=lambda lease: (lease.requested_at, lease.id)), seen)
-    return BoardView(
-        devices=tuple(device_card(each, live, parts.isolation_words(each.mode)) for each in seen.devices.values()),
-        rows=tuple(row for row in rows if not wanted or matches(row, wanted)),
-        filter=wanted,
-    )
 
 
 # ---- one lease ----
