@@ -35,6 +35,7 @@ _SECRET = re.compile(
     (   (?: (?<![\w-]) [\w-]{0,40} (?: token | password | secret | _xsrf | api_key | cookie | oauth-state ) [\w-]{0,40}
             ["']? \s{0,3} [=:] \s{0,3} ["']?
         | [?&] (?: code | state ) =
+        | /api/authorizations/ (?: token | cookie ) /
         | oauth \s state \s argument \s ["']?
         )
     )

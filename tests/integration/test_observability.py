@@ -115,6 +115,7 @@ def test_every_answer_has_an_id_and_a_bad_one_is_replaced(stack: Stack, path: st
 
 def test_logs_are_events_without_secrets(stack: Stack) -> None:
     httpx.get(f"{stack.url}/hub/api/users?token=SECRET99&code=SECRET99", headers={"Authorization": "token SECRET99"})
+    httpx.get(f"{stack.url}/hub/api/authorizations/token/SECRET99")
     httpx.get(f"{stack.url}/hub/%0a%7b%22event%22:%22forged%22%7d")
     httpx.get(f"{stack.url}/services/berth/oauth_callback?code=SECRET99&state=SECRET99")
     events = lines(stack)

@@ -95,6 +95,8 @@ def test_nobody_can_begin_a_new_line(typed: str) -> None:
         "JUPYTERHUB_API_TOKEN=SECRET12345678901234",
         "proxy-password: SECRET12345678901234",
         "oauth state argument 'SECRET12345678901234' != cookie service-berth-oauth-state='SECRET12345678901234'",
+        "404 GET /hub/api/authorizations/token/SECRET12345678901234",
+        "404 GET /hub/api/authorizations/cookie/name/SECRET12345678901234",
         "_xsrf=SECRET12345678901234",
         "cookie_secret = 'SECRET12345678901234'",
         "users: ['berth:$2b$04$SECRETSECRETSECRETSECRETSECRETSECRETSECRETSECRETSECRE']",
