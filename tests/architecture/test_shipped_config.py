@@ -11,7 +11,7 @@ from jupyterhub.app import JupyterHub
 from jupyterhub.scopes import scope_definitions
 from jupyterhub.services.service import Service
 from traitlets import HasTraits
-from traitlets.config import Config, Configurable
+from traitlets.config import Config, Configurable, LazyConfigValue
 
 from hub_config import jupyterhub_config, roles
 from hub_config.compose import Parts
@@ -69,6 +69,8 @@ def test_x27_every_value_is_taken(shipped: Config) -> None:
     classes = configurables(shipped)
     for section, key, value in settings_of(shipped):
         trait = classes[section].class_traits()[key]
+        if isinstance(value, LazyConfigValue):  # several parts of the configuration add to one setting
+            value = value.get_value(trait.default(HasTraits()))
         if hasattr(trait, "validate"):
             trait.validate(HasTraits(), value)  # raises TraitError
 
