@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
@@ -13,12 +13,13 @@ import sqlalchemy as sa
 from quota import ledger, schema
 from quota.entitlement import Limits
 from quota.errors import Conflict, NotFound
+from quota.findings import Site
 from quota.leases import Price
 from quota.ledger import Bucket
 from quota.metering import month_name, month_window
 from quota.postings import balance_of, open_buckets, post
 from quota.records import add_event
-from quota.store import insert_new
+from quota.store import insert_new, upsert
 from quota.units import CREDIT, MicroCredits
 
 EVERYBODY = "*"
@@ -77,6 +78,29 @@ def seed(connection: sa.Connection, defaults: Defaults, now: datetime) -> None:
     insert_new(connection, schema.limits, everybody)
     for sub in (ledger.ISSUED, ledger.REVENUE, ledger.EXPIRED):
         insert_new(connection, schema.balance, {"sub": sub, "amount": 0})
+    note_zone(connection, defaults.zone, now)
+
+
+# The calendar
+
+_ZONES = "zones"
+
+
+def calendar(connection: sa.Connection, zone: str) -> Site:
+    """The time zones by which this book counted its months; `zone` where that was never noted."""
+    kept = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == _ZONES))
+    noted = [(schema.from_micros(int(since)), str(name)) for since, name in json.loads(kept or "[]")]
+    return Site(tuple(noted) or ((schema.from_micros(0), zone),))
+
+
+def note_zone(connection: sa.Connection, zone: str, now: datetime) -> None:
+    """Note by which zone months are counted from now on, where that is another than before."""
+    kept = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == _ZONES))
+    noted = json.loads(kept or "[]")
+    if noted and noted[-1][1] == zone:
+        return
+    since = (now - schema.from_micros(0)) // timedelta(microseconds=1) if noted else 0
+    upsert(connection, schema.meta, [{"key": _ZONES, "value": json.dumps([*noted, [since, zone]])}])
 
 
 # Accounts
@@ -152,10 +176,15 @@ def freshen(connection: sa.Connection, account: Account, now: datetime, zone: st
 def needs_freshening(connection: sa.Connection, account: Account, now: datetime, zone: str) -> bool:
     """Whether `freshen` has something to write."""
     buckets = open_buckets(connection, account.id)
+    return is_stale(account, buckets, lambda: monthly_grant(connection, account.id), now, zone)
+
+
+def is_stale(account: Account, buckets: Sequence[Bucket], monthly: Callable[[], int], now: datetime, zone: str) -> bool:
+    """Whether time has brought an account with these open buckets something that is not written yet. `monthly` is its
+    monthly grant, looked up only where it matters."""
     if any(bucket.expired(now) for bucket in buckets):
         return True
-    missing = account.kind == "user" and not _has_month(buckets, account, now, zone)
-    return missing and monthly_grant(connection, account.id) > 0
+    return account.kind == "user" and not _has_month(buckets, account, now, zone) and monthly() > 0
 
 
 def _month_key(account: Account, now: datetime, zone: str) -> str:
@@ -211,7 +240,12 @@ def _number(value: int | None) -> int | None:
 
 def effective_limits(connection: sa.Connection, account_id: int | None) -> Limits:
     """The limits of an account (its own before everybody's), or of everybody where `account_id` is None."""
-    rows = _rows(connection, account_id)
+    return limits_of(_rows(connection, account_id))
+
+
+def limits_of(rows: Iterable[Mapping[Any, Any]]) -> Limits:
+    """The limits that these rows make, an account's own before everybody's."""
+    rows = list(rows)
     names = json.loads(_first(rows, "profiles") or "null")
     return Limits(
         max_servers=_number(_first(rows, "max_servers")),
@@ -223,7 +257,12 @@ def effective_limits(connection: sa.Connection, account_id: int | None) -> Limit
 
 def monthly_grant(connection: sa.Connection, account_id: int | None) -> MicroCredits:
     """What the account is given each month."""
-    return MicroCredits(_first(_rows(connection, account_id), "monthly_grant") or 0)
+    return monthly_of(_rows(connection, account_id))
+
+
+def monthly_of(rows: Iterable[Mapping[Any, Any]]) -> MicroCredits:
+    """The monthly grant that these rows make, an account's own before everybody's."""
+    return MicroCredits(_first(rows, "monthly_grant") or 0)
 
 
 def limit_columns(changes: Mapping[str, object]) -> dict[str, object]:

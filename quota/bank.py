@@ -11,9 +11,11 @@ from datetime import datetime
 
 import sqlalchemy as sa
 
-from quota import accounts, audit, billing, schema
+from quota import accounts, billing, schema
 from quota.account_views import AccountView, read_views
 from quota.accounts import EVERYBODY, INHERIT, MOST_CREDITS, Account, Defaults
+from quota.audit import Report, Tell
+from quota.audit import audit as run_audit
 from quota.entitlement import Limits
 from quota.errors import Stale
 from quota.leases import Price
@@ -280,8 +282,12 @@ class Bank:
 
     def audit(self) -> list[str]:
         """Everything that must be true of the book and is not, in words; empty when all is well."""
+        return [str(finding) for finding in self.audited().findings]
+
+    def audited(self, tell: Tell | None = None) -> Report:
+        """The same as a report, from one snapshot. `tell` hears the name and number of each check before it is made."""
         with self.store.read() as connection:
-            return audit.findings(connection)
+            return run_audit(connection, self.zone, tell)
 
 
 def _plain(value: object) -> object:
