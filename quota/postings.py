@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -29,6 +29,22 @@ _OPEN_BUCKETS = (
     .outerjoin(_BALANCE, _BALANCE.c.sub == sa.literal("grant:", sa.String) + sa.cast(_BUCKET.c.id, sa.String))
     .where(_BUCKET.c.account_id == sa.bindparam("a"), _BUCKET.c.expired_at.is_(None))
     .order_by(_BUCKET.c.id)
+)
+
+_PAGE = 200
+_LAST_ID = 2**63 - 1
+_RETURNING = _POSTING.c.kind.in_([Kind.RELEASE.value, Kind.SETTLE.value])
+_DRAWS = (
+    sa.select(_POSTING.c.id, _POSTING.c.sub, _POSTING.c.amount)
+    .where(
+        _POSTING.c.lease_id == sa.bindparam("lease"),
+        _POSTING.c.id < sa.bindparam("before", type_=sa.BigInteger),
+        _POSTING.c.kind != Kind.REFUND.value,
+        _POSTING.c.sub.like("grant:%") | _POSTING.c.sub.like("debt:%"),
+        ~(_RETURNING & (_POSTING.c.amount < 0)),
+    )
+    .order_by(_POSTING.c.id.desc())
+    .limit(_PAGE)
 )
 
 
@@ -96,23 +112,15 @@ def open_buckets(connection: sa.Connection, account_id: int) -> list[Bucket]:
     return [bucket_value(row) for row in connection.execute(_OPEN_BUCKETS, {"a": account_id}).mappings()]
 
 
-def legs_of(connection: sa.Connection, lease_id: str) -> Generator[Posting, None, None]:
+def legs_of(connection: sa.Connection, lease_id: str) -> Iterator[Posting]:
     """A lease's legs on grants and debt, newest first, for `ledger.give_back`. What expired as it went back is no
-    draw of the lease and is left out."""
-    returning = _POSTING.c.kind.in_([Kind.RELEASE.value, Kind.SETTLE.value])
-    statement = (
-        sa.select(_POSTING.c.sub, _POSTING.c.amount)
-        .where(
-            _POSTING.c.lease_id == lease_id,
-            _POSTING.c.kind != Kind.REFUND.value,
-            _POSTING.c.sub.like("grant:%") | _POSTING.c.sub.like("debt:%"),
-            ~(returning & (_POSTING.c.amount < 0)),
+    draw of the lease and is left out. Read a page at a time, as the first page nearly always is enough."""
+    rows = connection.execute(_DRAWS, {"lease": lease_id, "before": _LAST_ID}).all()
+    while rows:
+        yield from (Posting(row.sub, row.amount) for row in rows)
+        rows = (
+            connection.execute(_DRAWS, {"lease": lease_id, "before": rows[-1].id}).all() if len(rows) == _PAGE else []
         )
-        .order_by(_POSTING.c.id.desc())
-    )
-    with connection.execute(statement.execution_options(yield_per=200)) as result:
-        for row in result:
-            yield Posting(row.sub, row.amount)
 
 
 class Totals(NamedTuple):

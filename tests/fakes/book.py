@@ -14,6 +14,7 @@ from pathlib import Path
 import sqlalchemy as sa
 
 from quota.alerts import Alerts
+from quota.answers import Answers
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.leases import Device, DeviceState, Holder, Lease, LeaseRequest, Slot, StopReason
@@ -50,6 +51,7 @@ class Desk:
         self.bank = Bank(store, clock, defaults)
         self.rows = Rows(store, clock)
         self.alerts = Alerts(store, clock)
+        self.answers = Answers(store, clock)
         self.book = Book(store, clock, self.bank)
 
     @property
