@@ -184,10 +184,10 @@ class Rows:
         with self._about(lease_id) as connection:
             upsert(connection, schema.sample, [values])
 
-    def samples(self) -> dict[str, Sample]:
-        """The latest sample of every live lease, by lease id."""
+    def samples(self, of: Sequence[str] | None = None) -> dict[str, Sample]:
+        """The latest sample of every live lease, or of some, by lease id."""
         with self.store.read() as connection:
-            rows = connection.execute(_of_live(schema.sample)).mappings()
+            rows = connection.execute(_of(schema.sample, of)).mappings()
             return {row["lease_id"]: Sample(**_without(row, "lease_id")) for row in rows}
 
     @retried
@@ -204,11 +204,11 @@ class Rows:
             rows = connection.execute(sa.select(table).where(table.c.lease_id == lease_id)).mappings()
             return {row["source"]: (row["at"], row["payload"]) for row in rows}
 
-    def all_signals(self) -> dict[str, Signals]:
-        """The same for every live lease, by lease id."""
+    def all_signals(self, of: Sequence[str] | None = None) -> dict[str, Signals]:
+        """The same for every live lease, or for some, by lease id."""
         found: dict[str, Signals] = {}
         with self.store.read() as connection:
-            for row in connection.execute(_of_live(schema.signal)).mappings():
+            for row in connection.execute(_of(schema.signal, of)).mappings():
                 found.setdefault(row["lease_id"], {})[row["source"]] = (row["at"], row["payload"])
         return found
 
@@ -239,10 +239,10 @@ class Rows:
             row = connection.execute(sa.select(table).where(table.c.lease_id == lease_id)).mappings().one_or_none()
             return None if row is None else Verdict(**row)
 
-    def verdicts(self) -> dict[str, Verdict]:
-        """The latest verdict on every live lease, by lease id."""
+    def verdicts(self, of: Sequence[str] | None = None) -> dict[str, Verdict]:
+        """The latest verdict on every live lease, or on some, by lease id."""
         with self.store.read() as connection:
-            rows = connection.execute(_of_live(schema.verdict)).mappings()
+            rows = connection.execute(_of(schema.verdict, of)).mappings()
             return {row["lease_id"]: Verdict(**row) for row in rows}
 
     # History
@@ -293,8 +293,10 @@ class Rows:
             yield connection
 
 
-def _of_live(table: sa.Table) -> sa.Select[Any]:
-    return sa.select(table).where(table.c.lease_id.in_(sa.select(schema.lease.c.id).where(LIVE)))
+def _of(table: sa.Table, ids: Sequence[str] | None) -> sa.Select[Any]:
+    """Rows of these leases (a page of them, not thousands), or of the live ones."""
+    wanted = sa.select(schema.lease.c.id).where(LIVE) if ids is None else list(ids)
+    return sa.select(table).where(table.c.lease_id.in_(wanted))
 
 
 def _without(row: Mapping[Any, Any], *names: str) -> dict[str, Any]:

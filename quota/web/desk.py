@@ -16,13 +16,15 @@ from quota.rows import Heartbeat
 from quota.units import show_credits
 from quota.web import fields
 from quota.web.lines import LeaseRow, rows_of
+from quota.web.lists import Pages, cut
 from quota.web.parts import HubUnavailable, HubUser, ServiceParts
 from quota.web.snapshot import snapshot
 from quota.web.words import DEVICE_WORDS, credits_words, device_words, duration_words, gpus_words
 
 #: Names of the limits form's fields; `max_gpus` and `monthly_credits` are in whole units for people.
 LIMIT_FIELDS = ("max_servers", "max_gpus", "monthly_credits", "profiles")
-MOST_ACCOUNTS = 200
+#: Rows of one page of accounts, of the table of running servers, and names that forms suggest.
+ACCOUNTS, RUNNING, NAMES = 50, 50, 200
 NO_LIMIT = ("none", "no limit", "unlimited")
 
 #: Processes that must be alive, and after how long a silence one is thought dead.
@@ -75,8 +77,9 @@ class AdminView:
     alarms: tuple[str, ...]
     pulses: tuple[Pulse, ...]
     running: tuple[LeaseRow, ...]
+    more_running: int
     accounts: tuple[AccountRow, ...]
-    left_out: int
+    pages: Pages
     names: tuple[str, ...]
     filter: str
     chosen: str
@@ -97,14 +100,17 @@ async def hub_users(parts: ServiceParts) -> tuple[HubUser, ...] | None:
         return None
 
 
-def admin(parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, chosen: str, form_key: str) -> AdminView:
-    """The whole page. Blocks."""
-    live = parts.book.live()
-    seen = snapshot(parts, live)
+def admin(
+    parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, chosen: str, form_key: str, page: str = ""
+) -> AdminView:
+    """One page of accounts with all around it. Blocks; what it reads in full are names, not accounts."""
+    live = sorted(parts.book.live(), key=lambda lease: (lease.requested_at, lease.id))
+    running = live[:RUNNING]
+    seen = snapshot(parts, running)
     beats = pulses(parts.rows.boots(), seen.now)
-    views = {view.account.name: view for view in parts.bank.accounts()}
-    names = sorted({*views, *(user.name for user in users or ())})
-    found = [name for name in names if wanted.casefold() in name.casefold()]
+    names = sorted({*parts.bank.names(), *(user.name for user in users or ())})
+    found, pages = cut([name for name in names if wanted.casefold() in name.casefold()], page, ACCOUNTS)
+    views = parts.bank.views_of(found)
     holding = Counter(lease.account for lease in live)
     admins = {user.name for user in users or () if user.admin}
     known = None if users is None else {user.name for user in users}
@@ -112,12 +118,11 @@ def admin(parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, cho
     return AdminView(
         alarms=(*alarms(beats), *unseen(live, seen.now), *troubled(seen.devices.values())),
         pulses=tuple(pulse for pulse, _ in beats),
-        running=rows_of(sorted(live, key=lambda lease: (lease.requested_at, lease.id)), seen),
-        accounts=tuple(
-            account_row(name, views.get(name), name in admins, known, holding[name]) for name in found[:MOST_ACCOUNTS]
-        ),
-        left_out=max(0, len(found) - MOST_ACCOUNTS),
-        names=tuple(names[:1000]),
+        running=rows_of(running, seen),
+        more_running=len(live) - len(running),
+        accounts=tuple(account_row(name, views.get(name), name in admins, known, holding[name]) for name in found),
+        pages=pages,
+        names=tuple(names[:NAMES]),
         filter=wanted,
         chosen=chosen if chosen in names else "",
         limits=limit_words(_limits_of(parts, chosen)),

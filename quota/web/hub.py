@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import logging
+import time
+from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
@@ -20,27 +24,65 @@ LONGEST_LIST = 20_000
 _PAGED = "application/jupyterhub-pagination+json"
 
 
+#: A list this old is read again behind the answer; one that is older, before it.
+KEEP_SECONDS, FORGET_SECONDS = 30.0, 600.0
+
+log = logging.getLogger("berth.web.hub")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """The users as the Hub told them at `at` (monotonic); `mark` is how many there were and who was the newest."""
+
+    mark: tuple[Any, ...]
+    users: tuple[HubUser, ...]
+    at: float
+
+
 class HubClient:
     """`HubPort` over HTTP. `api_url` is the Hub's own ("http://127.0.0.1:8081/hub/api")."""
 
     def __init__(self, api_url: str, api_token: str) -> None:
         self._url = api_url.rstrip("/")
         self._token = api_token
+        self._kept: Kept | None = None
+        self._reading: asyncio.Task[None] | None = None
 
     async def users(self) -> tuple[HubUser, ...]:
+        """All users. With thousands of them the Hub takes a second for its list, so it is kept: one small question,
+        how many there are and who is the newest, tells whether somebody came or went since."""
+        mark = await self._mark()
+        kept = self._kept
+        if kept is None or kept.mark != mark or time.monotonic() - kept.at > FORGET_SECONDS:
+            return (await self._read_all(mark)).users
+        if time.monotonic() - kept.at > KEEP_SECONDS and (self._reading is None or self._reading.done()):
+            self._reading = asyncio.create_task(self._read_again(mark))  # who became an administrator meanwhile
+        return kept.users
+
+    async def _mark(self) -> tuple[Any, ...]:
+        page = _page(await self._ask("GET", "/users?limit=1&sort=-id"))
+        return (page["_pagination"].get("total"), *(item["name"] for item in page["items"]))
+
+    async def _read_again(self, mark: tuple[Any, ...]) -> None:
+        try:
+            await self._read_all(mark)
+        except HubUnavailable as error:
+            log.info("The list of the Hub's users stays as it was: %s", error)
+
+    async def _read_all(self, mark: tuple[Any, ...]) -> Kept:
         """All users, page by page: the Hub answers at most 200 at a time."""
         found: list[HubUser] = []
         offset: int | None = 0
         while offset is not None and len(found) < LONGEST_LIST:
-            answer = await self._ask("GET", f"/users?limit={PAGE_SIZE}&offset={offset}")
-            page = _json(answer)
+            page = _page(await self._ask("GET", f"/users?limit={PAGE_SIZE}&offset={offset}"))
             try:
                 found += [HubUser(str(item["name"]), bool(item.get("admin", False))) for item in page["items"]]
                 following = page["_pagination"]["next"]
                 offset = int(following["offset"]) if following else None
             except (KeyError, TypeError, ValueError) as error:
                 raise HubUnavailable(f"the list of users has an unknown form: {error!r}") from None
-        return tuple(found)
+        self._kept = Kept(mark, tuple(found), time.monotonic())
+        return self._kept
 
     async def stop_server(self, user: str, server: str) -> None:
         """Ask for a server's end. Already gone (404) or going (400, pending) is fine: the book has the intent."""
@@ -66,6 +108,17 @@ class HubClient:
         if answer.code >= 400 and answer.code not in fine:
             raise HubUnavailable(f"{method} {path} -> {answer.code}")
         return answer
+
+
+def _page(answer: HTTPResponse) -> Any:
+    """A page of a list of what has a name. Raises `HubUnavailable` for anything else."""
+    page = _json(answer)
+    try:
+        if all(isinstance(item["name"], str) for item in page["items"]) and isinstance(page["_pagination"], dict):
+            return page
+    except (KeyError, TypeError):
+        pass
+    raise HubUnavailable("the list of users has an unknown form")
 
 
 def _json(answer: HTTPResponse) -> Any:

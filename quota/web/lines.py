@@ -209,12 +209,6 @@ def device_card(device: Device, leases: Iterable[Lease], isolation: str) -> Devi
     )
 
 
-def matches(row: LeaseRow, wanted: str) -> bool:
-    """Whether a row has the text somewhere a person would look for it."""
-    hay = (row.user, row.server, row.profile, row.share, *row.devices)
-    return wanted.casefold() in "\n".join(hay).casefold()
-
-
 def rows_of(leases: Iterable[Lease], seen: Snapshot) -> tuple[LeaseRow, ...]:
     return tuple(lease_row(lease, seen) for lease in leases)
 

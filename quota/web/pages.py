@@ -13,7 +13,7 @@ from tornado.web import Finish
 
 from quota import tracing
 from quota.units import show_credits
-from quota.web import actions, desk, fields, views
+from quota.web import actions, board, desk, fields, views
 from quota.web.base import Handler, endpoint
 from quota.web.export import to_csv
 from quota.web.parts import Viewer
@@ -148,7 +148,7 @@ class UsageCsv(PageHandler):
 class Board(PageHandler):
     @endpoint()
     async def get(self) -> None:
-        view = await self.in_thread(views.board, self.parts, self.field("q", 80))
+        view = await self.in_thread(board.board, self.parts, self.field("q", 80), self.field("page", 9))
         self.page("board.html", "Who holds what", "board", view=view)
 
 
@@ -193,7 +193,9 @@ class Admin(PageHandler):
     async def get(self) -> None:
         users = await desk.hub_users(self.parts)
         chosen = self.field("account")
-        view = await self.in_thread(desk.admin, self.parts, users, self.field("q", 80), chosen, secrets.token_hex(8))
+        view = await self.in_thread(
+            desk.admin, self.parts, users, self.field("q", 80), chosen, secrets.token_hex(8), self.field("page", 9)
+        )
         self.page("admin.html", "Admin · Berth", "admin", view=view)
 
 

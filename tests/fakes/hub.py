@@ -97,10 +97,12 @@ class Users(Base):
         offset = int(self.get_argument("offset", "0"))
         limit = min(int(self.get_argument("limit", "50")), self.hub.page_size)
         everybody = list(self.hub.users.items())
+        if self.get_argument("sort", "id") == "-id":
+            everybody.reverse()
         items = [{"kind": "user", "name": name, "admin": admin} for name, admin in everybody[offset : offset + limit]]
         following = {"offset": offset + limit, "limit": limit} if offset + limit < len(everybody) else None
         if "jupyterhub-pagination" in self.request.headers.get("Accept", ""):
-            self.write({"items": items, "_pagination": {"offset": offset, "next": following}})
+            self.write({"items": items, "_pagination": {"offset": offset, "total": len(everybody), "next": following}})
         else:
             self.write(json.dumps(items))
 

@@ -14,9 +14,10 @@ from quota.leases import Device, DeviceState, Holder, Lease, Price, Slot, State,
 from quota.rows import Event, Heartbeat, Sample, Verdict
 from quota.units import MicroCredits, MilliGpu
 from quota.web import desk
+from quota.web.board import matches
 from quota.web.figures import figures, receipt, segments_of
 from quota.web.history import evidence_words, steps
-from quota.web.lines import burn, device_card, lease_row, matches, sentence
+from quota.web.lines import burn, device_card, lease_row, sentence
 from quota.web.problem import Problem
 from quota.web.snapshot import Snapshot
 from quota.web.views import lasting
@@ -185,9 +186,10 @@ def test_a_device_out_of_service_has_no_room_and_says_why() -> None:
 
 
 def test_the_filter_looks_where_people_look() -> None:
-    row = lease_row(lease(), seen(lease()))
-    assert all(matches(row, wanted) for wanted in ("ALICE", "gpu-1-2", "a10", "default", ""))
-    assert not matches(row, "bob")
+    devices = {DEVICE.uuid: DEVICE}
+    assert all(matches(lease(), devices, wanted) for wanted in ("ALICE", "gpu-1-2", "a10", "default", ""))
+    assert matches(lease(), {}, DEVICE.uuid)  # the book has no row of it any more
+    assert not matches(lease(), devices, "bob")
 
 
 def test_sentences_and_lasting() -> None:
