@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -17,15 +18,25 @@ HEADERS: Final = {
     "Referrer-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-#: Cookies of the Hub, and by its environment those of service `berth` and of user servers. Lax: a link from a mail
-#: finds its reader logged in, a form or script of another site does not.
+#: Cookies of the Hub, and through it those of user servers. Lax: a link from a mail finds its reader logged in, a form
+#: or script of another site does not.
 COOKIES: Final = {"SameSite": "Lax"}
+#: The same for services, to which the Hub does not hand its own.
+SERVICE_ENVIRONMENT: Final = {"JUPYTERHUB_COOKIE_OPTIONS": json.dumps(COOKIES)}
+
+#: Of the Hub's HTTP server. tornado's own would hold 100 MB of anybody's body in memory; the largest that the Hub needs
+#: is a list of some thousand users. Seconds: the head of a request, and idling (longer than traefik keeps connections,
+#: 90); a body.
+SERVER: Final = {"max_body_size": 4 << 20, "idle_connection_timeout": 120.0, "body_timeout": 60.0}
 
 PRIVATE_UMASK: Final = 0o077
 
 
 def guard_pages(c: Any) -> None:
-    """Headers and cookie flags of the Hub."""
+    """Headers, cookie flags and the HTTP server's limits of the Hub."""
+    from tornado.httpserver import HTTPServer  # which the command line need not load
+
+    HTTPServer.configure(None, **SERVER)  # the Hub makes one, and passes none of these
     c.JupyterHub.tornado_settings.update({"headers": dict(HEADERS), "cookie_options": dict(COOKIES)})
 
 
