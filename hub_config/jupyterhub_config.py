@@ -99,6 +99,7 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
         "BERTH_DATA": str(made.data.root),
         "BERTH_HUB_PID": str(os.getpid()),
         "PATH": os.environ.get("PATH", ""),
+        **guards.SERVICE_ENVIRONMENT,
         **{name: value for name in (BOOK_PASSWORD,) if (value := os.environ.get(name))},
     }
     c.JupyterHub.services = [

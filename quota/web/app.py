@@ -95,6 +95,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
         default_handler_args=common,
         log_function=log_request,
         cookie_secret=parts.cookie_secret,
+        xsrf_cookie_kwargs={"samesite": "Lax"},
         berth_pages=make_environment(parts.zone),
         berth_prefix=prefix,
         berth_document=document(prefix, parts.site),
