@@ -115,12 +115,12 @@ def open_buckets(connection: sa.Connection, account_id: int) -> list[Bucket]:
 def legs_of(connection: sa.Connection, lease_id: str) -> Iterator[Posting]:
     """A lease's legs on grants and debt, newest first, for `ledger.give_back`. What expired as it went back is no
     draw of the lease and is left out. Read a page at a time, as the first page nearly always is enough."""
-    rows = connection.execute(_DRAWS, {"lease": lease_id, "before": _LAST_ID}).all()
-    while rows:
+    before, full = _LAST_ID, True
+    while full:
+        rows = connection.execute(_DRAWS, {"lease": lease_id, "before": before}).all()
         yield from (Posting(row.sub, row.amount) for row in rows)
-        rows = (
-            connection.execute(_DRAWS, {"lease": lease_id, "before": rows[-1].id}).all() if len(rows) == _PAGE else []
-        )
+        full = len(rows) == _PAGE
+        before = rows[-1].id if rows else before
 
 
 class Totals(NamedTuple):
