@@ -114,7 +114,7 @@ def _time_is_possible(row: Row, segments: list[Segment]) -> Iterator[Wrong]:
     if not segments or row["started_at"] is None:
         return
     first, last = segments[0], segments[-1]
-    if first.started_at < row["started_at"]:
+    if first.started_at != row["started_at"]:
         yield Wrong(lease, f"lease {lease} counts time from {first.started_at}, and began at {row['started_at']}")
     if row["ended_at"] is not None and last.ended_at is not None and last.ended_at != row["ended_at"]:
         yield Wrong(lease, f"lease {lease} ended at {row['ended_at']}, and counts time to {last.ended_at}")

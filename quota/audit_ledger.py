@@ -145,16 +145,18 @@ def postings_are_their_accounts_own(connection: sa.Connection, site: Site) -> It
 
 
 def postings_are_in_order(connection: sa.Connection, site: Site) -> Iterable[Wrong]:
-    """After a lease was settled only a refund comes."""
-    last = _POSTING.alias("last")
-    late = (
-        sa.select(_POSTING.c.id, _POSTING.c.key, last.c.key.label("after"))
-        .join(last, last.c.lease_id == _POSTING.c.lease_id)
-        .where(last.c.kind == Kind.SETTLE.value, last.c.leg == 0, _POSTING.c.leg == 0, _POSTING.c.id > last.c.id)
-        .where(_POSTING.c.kind.not_in([Kind.SETTLE.value, Kind.REFUND.value]))
-    )
-    for row in connection.execute(late.order_by(_POSTING.c.id)):
-        yield Wrong(str(row.id), f"posting {row.id} ({row.key}) came after {row.after}, which ends a lease's bill")
+    """A lease's first hold comes first, its settlement after all but a refund, and a refund last."""
+    edge = _POSTING.alias("edge")
+    pairs = sa.select(_POSTING.c.id, _POSTING.c.key, edge.c.key.label("other"), edge.c.kind.label("kind"))
+    pairs = pairs.join(edge, (edge.c.lease_id == _POSTING.c.lease_id) & (edge.c.key != _POSTING.c.key))
+    pairs = pairs.where(_POSTING.c.leg == 0, edge.c.leg == 0)
+    first = edge.c.key == text("hold:") + edge.c.lease_id
+    after_settle = (edge.c.kind == Kind.SETTLE.value) & (_POSTING.c.kind != Kind.REFUND.value)
+    last = after_settle | (edge.c.kind == Kind.REFUND.value)
+    wrong = (first & (_POSTING.c.id < edge.c.id)) | (last & (_POSTING.c.id > edge.c.id))
+    for row in connection.execute(pairs.where(wrong).order_by(_POSTING.c.id)):
+        side = "before" if row.kind == Kind.HOLD.value else "after"
+        yield Wrong(str(row.id), f"posting {row.id} ({row.key}) came {side} {row.other}, which cannot be")
 
 
 LEDGER_CHECKS: tuple[Check, ...] = (

@@ -142,7 +142,8 @@ def _cut(life: Life, running: Segment, jump: Jump) -> Life:
     at = max(running.started_at, min(max(known), jump.before))
     going_on = replace(running, started_at=min(at + jump.by, max(jump.now, running.started_at)))
     if at == running.started_at:
-        return replace(life, segments=(*life.segments[:-1], going_on))
+        begun = going_on.started_at if len(life.segments) == 1 else life.started_at
+        return replace(life, started_at=begun, segments=(*life.segments[:-1], going_on))
     ended = replace(running, ended_at=at)
     return replace(life, segments=(*life.segments[:-1], ended, replace(going_on, number=running.number + 1)))
 
