@@ -15,6 +15,9 @@ from urllib.parse import urlsplit
 from hub_config import compose, logs
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
+from quota.answers import Answers
+from quota.errors import BerthError
+from quota.nightly import Nightly
 from quota.watch import Watch
 
 log = logging.getLogger("berth.services")
@@ -23,7 +26,10 @@ MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own,
 #: After a hub's death its last start is waited for so long. A local server's run folder is there before anything is
 #: run, so that little can be on its way unseen.
 START_GRACE_SECONDS = 5
+TIDY_SECONDS = 3600  # a look at the clock; the work is done once a day
 WATCH_SECONDS = 20
+AUDIT_LOOK_SECONDS = 30
+OBSERVE_SECONDS = 3  # a commit each; of a server that left no record of its end, so much may go uncharged
 METER_SECONDS = 60  # a posting each; the hold reaches 15 minutes ahead and pages compute what runs since
 
 
@@ -58,7 +64,7 @@ def agent(root: Path) -> int:
         clock=made.clock,
         host=made.host,
         boot=compose.new_boot("agent"),
-        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS, start_grace=START_GRACE_SECONDS),
+        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS, observe=OBSERVE_SECONDS, start_grace=START_GRACE_SECONDS),
         alerts=made.alerts,
     )
     worker.run(stop)
@@ -89,12 +95,27 @@ async def _serve(made: Parts) -> None:
     from quota.web.server import PATIENCE, Server
 
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-    server = Server(make_app(compose.service_parts(made)), max_body_size=MAX_BODY_BYTES, **PATIENCE)
+    parts = compose.service_parts(made)
+    server = Server(make_app(parts), max_body_size=MAX_BODY_BYTES, **PATIENCE)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
     stop_watching = keep_watching(compose.watch(made))
+    stop_auditing = keep_auditing(compose.nightly(made))
+    tidying = asyncio.create_task(keep_tidy(parts.answers))
     await _told_event().wait()
     server.stop()
+    tidying.cancel()
     await asyncio.to_thread(stop_watching)
+    await asyncio.to_thread(stop_auditing)
+
+
+async def keep_tidy(answers: Answers, every: float = TIDY_SECONDS) -> None:
+    """Once a day, forget the answers to requests with a key that are older than a week; until cancelled."""
+    while True:
+        try:
+            await asyncio.to_thread(answers.tidy)
+        except BerthError:
+            log.exception("Old answers could not be forgotten", extra={"event": "tidy-failed"})
+        await asyncio.sleep(every)
 
 
 def keep_watching(watch: Watch, every: float = WATCH_SECONDS) -> Callable[[], None]:
@@ -112,6 +133,41 @@ def keep_watching(watch: Watch, every: float = WATCH_SECONDS) -> Callable[[], No
         watch.close()
 
     thread = threading.Thread(target=run, name="watch", daemon=True)
+    thread.start()
+
+    def stop() -> None:
+        stopped.set()
+        thread.join(2)
+
+    return stop
+
+
+class _Ended(Exception):
+    """The service ends while an audit is under way; the next start makes it."""
+
+
+def keep_auditing(nightly: Nightly | None, every: float = AUDIT_LOOK_SECONDS) -> Callable[[], None]:
+    """Look every so many seconds whether the night's audit is due, in a thread of its own, until the returned function
+    is called; an audit under way is given up then, between two checks. None is no audit."""
+    stopped = threading.Event()
+    if nightly is None:
+        return stopped.set
+
+    def go_on(*_: object) -> None:
+        if stopped.is_set():
+            raise _Ended
+
+    def run() -> None:
+        while not stopped.is_set():
+            try:
+                nightly.look(go_on)
+            except _Ended:
+                return
+            except Exception:
+                log.exception("The nightly audit could not be made", extra={"event": "audit-failed"})
+            stopped.wait(every)
+
+    thread = threading.Thread(target=run, name="audit", daemon=True)
     thread.start()
 
     def stop() -> None:

@@ -13,12 +13,14 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
+from hub_config.services import keep_tidy
 from quota import schema
 from quota.answers import KEPT, Answer, Answers
 from quota.errors import Conflict, Reason, Refused
 from tests.contract.service_reading import CREDIT, problem
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.service import Service, open_service
+from tests.harness import until
 
 GRANT = "accounts/alice/grants"
 BODY = {"credits": "12.5", "note": "for the course"}
@@ -279,7 +281,9 @@ async def test_n06_a_refund_larger_than_the_charge_twice_after_the_month_closed(
     assert (grant["amount_micro_credits"], grant["expires_at"]) == (CREDIT // 2, None)
     assert grant["granted_at"] == desk.now.isoformat().replace("+00:00", "Z")  # in the open month
     month = {"from": desk.now.date().replace(day=1).isoformat()}
-    assert (await alice.get("me/usage", params=month)).json()["charged_micro_credits"] == 0
+    assert (await alice.get("me/usage", params=month)).json()["charged_micro_credits"] == -CREDIT // 2
+    closed = {"from": "2026-03-01", "to": "2026-04-01"}
+    assert (await alice.get("me/usage", params=closed)).json()["charged_micro_credits"] == CREDIT // 2
     problem(await boss.post(path, json={"credits": "0.1"}, headers=key("r2")), 409, "conflict")
     assert desk.bank.audit() == []
 
@@ -317,6 +321,21 @@ def test_old_answers_are_taken_off_once_a_day(tmp_path: Path) -> None:
         assert answers.begin("bob", "d", "f") is None
         assert answers.tidy() == 0
         assert [row[:2] for row in kept(desk)] == [("bob", "d")]
+
+
+async def test_the_service_forgets_by_itself(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        answers = Answers(desk.store, desk.clock)
+        assert answers.begin("alice", "a", "f") is None
+        desk.clock.advance(KEPT.total_seconds() + 1)
+        tidying = asyncio.create_task(keep_tidy(answers, every=0.01))
+        await asyncio.to_thread(until, lambda: not kept(desk), 30)
+        assert answers.begin("alice", "b", "f") is None
+        desk.clock.advance(KEPT.total_seconds() + 1)
+        await asyncio.to_thread(until, lambda: not kept(desk), 30)
+        tidying.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await tidying
 
 
 def test_answers_one_by_one(tmp_path: Path) -> None:
