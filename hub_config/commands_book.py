@@ -1,11 +1,14 @@
-"""`berth migrate`, `berth backup` and `berth restore`: the book's schema, and one file with a deployment."""
+"""`berth migrate`, `berth backup`, `berth restore` and `berth audit`: the book's schema, one file with a deployment,
+and whether every figure is true."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -53,6 +56,11 @@ def add_commands(command: AddCommand) -> None:
         action="store_true",
         help="keep the berth.toml that is there; its [book] says where the book goes",
     )
+
+    sub = command(
+        "audit", command_audit, "Hold every balance and bill against the ledger; changes nothing.", as_json=True
+    )
+    sub.add_argument("--all", action="store_true", help="list every difference, not the first alone")
 
 
 def command_migrate(args: argparse.Namespace) -> int:
@@ -108,6 +116,7 @@ def command_backup(args: argparse.Namespace) -> int:
         raise FileNotFoundError(f"there is no folder {target.parent}")
     try:
         manifest = back_up(made, target, _teller(args.json))
+        made.rows.set_meta("backup", done_note(made.clock.now()))  # for `berth status` and metrics
     except FileExistsError:
         complain(f"{target} is there already; a backup overwrites nothing. Choose another name.")
         return FINDING
@@ -142,6 +151,36 @@ def command_restore(args: argparse.Namespace) -> int:
             complain(f"the audit says: {finding}")
         say(f"Go on with: berth up --data {data.root}")
     return FINDING if done.findings else GOOD
+
+
+def command_audit(args: argparse.Namespace) -> int:
+    from hub_config.compose import parts
+
+    made = parts(existing(args.data).root)
+    quiet = args.json or not sys.stderr.isatty()
+    try:
+        report = made.bank.audited(None if quiet else _count_checks)
+    finally:
+        made.store.close()
+    if args.json:
+        print(json.dumps({"clean": not report.findings, **asdict(report)}))
+        return FINDING if report.findings else GOOD
+    looked = f"{report.postings:,} postings, {report.leases:,} leases, {report.accounts:,} accounts"
+    if not report.findings:
+        say(f"The book is in order: {looked}, in {report.seconds:.1f} s.")
+        return GOOD
+    first, *more = report.findings
+    say(f"First difference: {first}")
+    for finding in more if args.all else ():
+        say(f"  {finding}")
+    rest = "" if args.all or not more else f" {len(more)} more: berth audit --all"
+    say(f"{len(report.findings)} in all; looked at {looked}, in {report.seconds:.1f} s.{rest}")
+    return FINDING
+
+
+def _count_checks(name: str, number: int, most: int) -> None:
+    end = "\n" if number == most else ""
+    print(f"\r{number}/{most} {name:<60}", end=end, file=sys.stderr, flush=True)
 
 
 # ---- helpers ---------------------------------------------------------------------------------------------------

@@ -26,6 +26,7 @@ from quota.book import Book
 from quota.clock import SystemClock
 from quota.jumps import measure
 from quota.leases import Device, Lease
+from quota.nightly import Nightly
 from quota.pricing import hourly
 from quota.rows import Rows
 from quota.store import Store
@@ -277,6 +278,12 @@ def culler_parts(made: Parts) -> Any:
         cycle_seconds=made.settings.idle.check_every.total_seconds(),
         host=made.host,
     )
+
+
+def nightly(made: Parts) -> Nightly | None:
+    """The nightly audit; None where it is switched off."""
+    at = made.settings.audit.at
+    return None if at is None else Nightly(made.bank, made.rows, made.alerts, made.clock, at)
 
 
 def idle_policy(made: Parts) -> Callable[[Lease], Any]:

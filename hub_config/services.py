@@ -64,7 +64,9 @@ def agent(root: Path) -> int:
         clock=made.clock,
         host=made.host,
         boot=compose.new_boot("agent"),
-        policy=AgentPolicy(mode=made.settings.gpus.mode, meter=METER_SECONDS, observe=OBSERVE_SECONDS, start_grace=START_GRACE_SECONDS),
+        policy=AgentPolicy(
+            mode=made.settings.gpus.mode, meter=METER_SECONDS, observe=OBSERVE_SECONDS, start_grace=START_GRACE_SECONDS
+        ),
         alerts=made.alerts,
     )
     worker.run(stop)

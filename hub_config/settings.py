@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from datetime import timedelta
+from datetime import time, timedelta
 from fractions import Fraction
 from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -107,6 +107,16 @@ def _book_url(value: Any) -> str:
     return value
 
 
+def _time_of_day(value: Any) -> Any:
+    if value == "off":
+        return None
+    match = re.fullmatch(r"([01]?\d|2[0-3]):([0-5]\d)", value, re.ASCII) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError(f'{value!r} is not a time of day; write one such as "03:30", or "off"')
+    return time(int(match[1]), int(match[2]))
+
+
+TimeOfDayOrOff = Annotated[time | None, BeforeValidator(_time_of_day)]
 BookUrl = Annotated[str, BeforeValidator(_book_url)]
 Duration = Annotated[timedelta, BeforeValidator(_duration_never_off)]
 DurationOrOff = Annotated[timedelta | None, BeforeValidator(_duration)]
@@ -155,6 +165,10 @@ class Idle(_Table):
     check_every: Duration = timedelta(seconds=30)
 
 
+class Audit(_Table):
+    at: TimeOfDayOrOff = time(3, 30)
+
+
 class Logs(_Table):
     format: Literal["json", "text"] = "json"
     level: Literal["debug", "info", "warning"] = "info"
@@ -184,6 +198,7 @@ class Settings(_Table):
     gpus: Gpus = Gpus()
     hub: HubTable = HubTable()
     idle: Idle = Idle()
+    audit: Audit = Audit()
     logs: Logs = Logs()
     first_start: FirstStart = FirstStart()
     profiles: tuple[ProfileTable, ...] = ()
@@ -287,6 +302,9 @@ COMMENTED = """\
 # without_gpu = "2 h"
 # notice = "5 min"           # shown to its user before it is stopped
 # check_every = "30 s"
+
+[audit]                      # every night the book is held against its ledger; what differs becomes an alert
+# at = "03:30"               # in the site's time zone; "off" for never
 
 [logs]
 # format = "json"            # one JSON object a line in logs/*.log; or "text"
