@@ -91,8 +91,9 @@ class ApiHandler(JsonHandler):
         if self.overflow:
             raise too_large()
         kind = self.request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
-        if self.raw and kind != "application/json":
-            raise Problem(415, Why.MEDIA_TYPE, "The body must be application/json.")
+        packed = self.request.headers.get("Content-Encoding", "identity").strip().lower() != "identity"
+        if self.raw and (kind != "application/json" or packed):
+            raise Problem(415, Why.MEDIA_TYPE, "The body must be application/json, and not compressed.")
         return fields.json_object(bytes(self.raw))
 
     # ---- answering ----

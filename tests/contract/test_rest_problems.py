@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -162,6 +163,18 @@ async def test_unknown_parameters_are_refused_like_unknown_fields(boss: httpx.As
     problem(await boss.put("prices?dry=1", json={}), 400, "field-unknown")
     known = problem(await boss.get("leases?lease=x"), 400, "field-unknown")["detail"]
     assert "limit, cursor, user, before" in known
+
+
+async def test_a_name_twice_is_no_json_object(boss: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json"}
+    for raw in (b'{"credits": "1", "credits": "1000"}', b'{"credits": "1", "note": {"a": 1, "a": 2}}'):
+        problem(await boss.post("accounts/boss/grants", content=raw, headers=headers), 400, "json-invalid")
+
+
+async def test_a_compressed_body_is_not_guessed_at(boss: httpx.AsyncClient) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    raw = gzip.compress(b'{"credits": "1"}')
+    problem(await boss.post("accounts/boss/grants", content=raw, headers=headers), 415, "media-type")
 
 
 async def test_no_answer_is_a_304(boss: httpx.AsyncClient) -> None:
