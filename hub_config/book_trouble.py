@@ -44,7 +44,7 @@ def trouble(refused: Refused) -> str:
         if words in why and (words not in _EXISTS or "does not exist" in why):
             remedy = known
             break
-    return f"The book ({where}) cannot be used: {why.rstrip('.')}" + (f"; {remedy}" if remedy else "")
+    return f"The book ({where}) cannot be used: {why.rstrip('.?')}" + (f"; {remedy}" if remedy else "")
 
 
 @dataclass(frozen=True, slots=True)
