@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from quota.alerts import Alerts
-from quota.jumping import Jumps, Made
+from quota.jumping import JUMPED, Jumps, Made
 from quota.jumps import Jump, Reading, carried, measure
 from quota.ports import SteadyClock
 from spawner.ports import Look, Seen, Unreachable
@@ -75,7 +75,7 @@ class SteadyHand:
 
     def _tell(self, made: Made) -> None:
         words = jump_words(self._host, made.jump, made.running)
-        log.warning("%s", words)
+        log.warning("%s", words, extra={"event": JUMPED})
         if self._alerts is not None and abs(made.jump.by) >= TELL_FROM:
             self._alerts.put(self._alert, "clock", words, {"seconds": made.jump.by / timedelta(seconds=1)})
             self._told = made.reading.run

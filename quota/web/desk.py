@@ -9,13 +9,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
 
+from quota.alerts import Alert
 from quota.bank import EVERYBODY, INHERIT, AccountView, Limits
 from quota.errors import NotFound
 from quota.leases import Device, DeviceState, Lease, State
 from quota.rows import Heartbeat
 from quota.units import show_credits
 from quota.web import fields
-from quota.web.lines import LeaseRow, rows_of
+from quota.web.lines import LeaseRow, rows_of, sentence
 from quota.web.lists import Pages, cut
 from quota.web.parts import HubUnavailable, HubUser, ServiceParts
 from quota.web.snapshot import snapshot
@@ -73,8 +74,18 @@ class LimitWords:
 
 
 @dataclass(frozen=True, slots=True)
+class AlertLine:
+    """A trouble that stands: words, and since when."""
+
+    key: str
+    words: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class AdminView:
     alarms: tuple[str, ...]
+    alerts: tuple[AlertLine, ...]
     pulses: tuple[Pulse, ...]
     running: tuple[LeaseRow, ...]
     more_running: int
@@ -115,8 +126,10 @@ def admin(
     admins = {user.name for user in users or () if user.admin}
     known = None if users is None else {user.name for user in users}
     price = parts.bank.price()
+    silent = alarms(beats)
     return AdminView(
-        alarms=(*alarms(beats), *unseen(live, seen.now), *troubled(seen.devices.values())),
+        alarms=(*silent, *unseen(live, seen.now), *troubled(seen.devices.values())),
+        alerts=standing(parts.alerts.open(), silent),
         pulses=tuple(pulse for pulse, _ in beats),
         running=rows_of(running, seen),
         more_running=len(live) - len(running),
@@ -184,6 +197,21 @@ _SILENT = {
     "agent": "servers there are neither watched nor charged until it is back; none of them is stopped for it",
     "idle-culler": "idle servers are not reclaimed until it is back",
 }
+
+
+#: Alerts that say what the alarm of a silent process says already.
+_SAME = {"agent-silent": "Agent", "culler-silent": "Idle culler"}
+
+
+def standing(alerts: Iterable[Alert], silent: Iterable[str]) -> tuple[AlertLine, ...]:
+    """The alerts that are open, the oldest first, without those that `silent` tells as well."""
+    told = tuple(silent)
+    found = []
+    for alert in alerts:
+        same = _SAME.get(alert.key.partition(":")[0])
+        if same is None or not any(words.startswith(same) for words in told):
+            found.append(AlertLine(alert.key, sentence(alert.words), alert.since))
+    return tuple(found)
 
 
 def alarms(beats: Iterable[tuple[Pulse, timedelta | None]]) -> list[str]:

@@ -104,6 +104,22 @@ async def test_a_silent_agent_and_an_unseen_server_are_alarms(service: Service, 
     assert "1 running server(s) not seen for more than 60 s: alice." in said
 
 
+async def test_what_stands_is_shown_to_administrators_with_words_and_since(service: Service, desk: Desk) -> None:
+    client = service.browser("boss")
+    assert "data-alert" not in (await client.get("admin")).text
+    desk.alerts.put("audit", "audit", "The audit of the book found a difference: <b>x</b> is 1, not 2")
+    desk.rows.beat("agent-1", "agent", "h1")
+    desk.clock.advance(90)
+    desk.alerts.put("agent-silent:h1", "agent-silent", "The agent of h1 is silent")
+    answer = await client.get("admin")
+    assert answer.text.count("data-alert=") == 1, "a silent agent is told once"
+    said = words(answer)
+    assert "The audit of the book found a difference: <b>x</b> is 1, not 2. Since" in said
+    assert "Agent on h1 silent for 90 s" in said
+    desk.alerts.clear("audit")
+    assert "found a difference" not in words(await client.get("admin"))
+
+
 async def test_the_admin_page_works_without_the_hub(service: Service, desk: Desk) -> None:
     client = service.browser("boss")
     await client.get("admin")
