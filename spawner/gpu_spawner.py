@@ -298,6 +298,9 @@ class GpuSpawner(Spawner):
             if await self._exit_code(lease_id, time.monotonic() - 0.05) is not None:
                 return True
             await asyncio.sleep(0.05)
+        # The last look may be old by now, and a removal takes the record of an end away before the agent has read it.
+        if await self._exit_code(lease_id, time.monotonic()) is not None:
+            return True
         return await self._try("forced to end", runtime.remove, lease_id)
 
     async def _try(self, what: str, call: Any, *args: Any, **kwargs: Any) -> bool:

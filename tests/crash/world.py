@@ -1,284 +1,202 @@
-"""A small world in which everything may die at every step: hubs, the agent, servers, the runtime's answers.
+"""A small world in which everything may die at every step.
 
-The real book on SQLite, the real `drift` and `Agent`, a fake runtime on a fake clock. Before and after each call that
-the agent makes, and between any two steps of a hub, the seed may let others act, time pass, or somebody die.
+Real: the book on SQLite, `drift`, the agent, the spawner (`GpuSpawner`, `Start`). Simulated: the clock, the runtime,
+the order in which processes act, JupyterHub's own bookkeeping. `trouble` is called at every point that a process
+reaches (tests/crash/parts.py) and may let others act, let time pass, lose an answer, or kill somebody.
 
 What is checked all the time: nothing runs without a live lease, no device is given twice, no confirmed server that
-nobody stopped is removed. What is checked at the end, when all has healed: nothing is left, every hold went back, every
-lease is charged once and never beyond the true end of its server.
+nobody stopped is removed, the postings sum to 0. What is checked at the end, when all has healed: nothing is left,
+every hold went back, every lease is charged once and never beyond the true end of its server.
 """
 
 from __future__ import annotations
 
-import random
-import shutil
-from collections.abc import Callable, Generator
+import itertools
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from pathlib import Path
-from typing import Any
+from typing import NoReturn
 
-from quota.bank import Bank, Defaults
+from quota.bank import Bank
 from quota.book import Book
-from quota.errors import NotFound, Refused, Stale
-from quota.leases import Holder, Lease, LeaseRequest, Segment, State, StopReason, Target
+from quota.errors import NotFound, Reason, Refused
+from quota.leases import Lease, Segment, State, StopReason, Target
 from quota.pricing import charge_due
 from quota.rows import Rows
 from quota.schema import LIVE_SQL
-from quota.store import Store
-from quota.units import MilliGpu
 from spawner.agent import Agent, AgentPolicy
 from spawner.drift import LAST_RESORT
-from spawner.fleet import to_devices
-from spawner.placement import best_fit
 from spawner.ports import ServerSpec
 from spawner.simulated import SimulatedInventory
+from tests.crash.hub import Hub, HubRow, Present, Session
+from tests.crash.parts import BEGIN, COMMITTED, DEFAULTS, HOST, READ, USERS, Died, Runtime, Template, Violation
 from tests.fakes.clock import FakeClock
-from tests.fakes.runtime import FakeRuntime
 
-HOST = "host-a"
-USERS = ("ada", "bob", "eve")
-START_DEADLINE_S = 20
-#: How long after its hub's death a start may still arrive (the runtime was asked and had not answered).
-IN_FLIGHT_S = 50
 NEVER = 1e9
 POLICY = AgentPolicy(devices=NEVER, sample=NEVER, beat=NEVER, meter=15)
-
-Script = Generator[str, None, None]
-
-
-class Violation(BaseException):
-    """The world is wrong. No `except Exception` on the way swallows it."""
-
-
-class Died(BaseException):
-    """The agent was killed here."""
+#: How long after its hub's death a start may still arrive (the runtime was asked and had not answered). A grace for
+#: starts on their way (30 s) is longer, and begins when the hub is known to be dead.
+IN_FLIGHT_S = 25
+#: Turns of a hub between two seconds: enough for all that is due at once.
+TURNS = 12
+#: What trouble leaves must be gone so soon after the last of it, in seconds and cycles of the agent.
+HEALED_S = 180
 
 
-class Runtime(FakeRuntime):
-    """Knows when each server really ended."""
+@dataclass(frozen=True)
+class Design:
+    """What a world is made with; the tests pass wrong ones too. `buries`: whoever starts dead hubs again puts their
+    death on record; else their heartbeat is thrown away."""
 
-    def __init__(self, clock: FakeClock) -> None:
-        super().__init__(clock)
-        self.gone: dict[str, datetime] = {}
-        self.recorded: set[str] = set()
-        self.may_remove: Callable[[str, bool], None] = lambda lease_id, running: None
-
-    def note(self) -> None:
-        """Remember the ends of those that ended since."""
-        for name, server in self.servers.items():
-            if not server.running and name not in self.gone:
-                self.gone[name] = server.ended_at or self._clock.now()
-                if server.ended_at is not None:
-                    self.recorded.add(name)
-
-    def remove(self, lease_id: str) -> None:
-        self.note()
-        running = lease_id in self.alive()
-        if lease_id in self.servers and not self.outage:
-            self.may_remove(lease_id, running)
-        super().remove(lease_id)
-        if running:
-            self.gone[lease_id] = self._clock.now()
+    agent: type[Agent] = Agent
+    runtime: type[Runtime] = Runtime
+    policy: AgentPolicy = POLICY
+    buries: bool = True
 
 
-class Chaotic:
-    """Stands before a part of the world; `at` is called before and after every call of it."""
-
-    def __init__(self, part: Any, at: Callable[[], None], after: Callable[[str], None]) -> None:
-        self._part, self._at, self._after = part, at, after
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._part, name)
-        if not callable(attribute):
-            return attribute
-
-        def call(*args: Any, **kwargs: Any) -> Any:
-            self._at()
-            answer = attribute(*args, **kwargs)
-            self._after(name)
-            self._at()
-            return answer
-
-        return call
+RIGHT = Design()
 
 
-class Hub:
-    """One life of a hub: the spawner's steps of several servers at once, any of which may be the last."""
+class AgentLife:
+    """One process of the agent."""
 
-    def __init__(self, world: World, boot: str) -> None:
-        self.world, self.boot = world, boot
-        self.scripts: list[Script] = []
-        self.starting: dict[str, ServerSpec] = {}  # the runtime may have been asked for these when we die
-        world.rows.beat(boot, "hub", HOST)
-        for lease in sorted(world.book.live(), key=lambda lease: lease.holder.user):  # ids are random
-            if lease.state is State.RUNNING:
-                self.scripts.append(self.stop(lease.id, world.random.randint(2, 12)))
+    name = "agent"
 
-    def step(self) -> None:
-        draw = self.world.random
-        if len(self.scripts) < 3 and draw.random() < 0.4:
-            self.scripts.append(self.session(draw.choice(USERS), draw.choice((500, 500, 1000))))
-        if self.scripts:
-            script = self.scripts[-1] if draw.random() < 0.5 else draw.choice(self.scripts)
-            if next(script, None) is None:
-                self.scripts.remove(script)
-
-    def session(self, user: str, share: int) -> Script:
-        world, lease = self.world, None
-        try:
-            lease = world.book.reserve(self._request(user, share), best_fit)
-            yield "reserved"
-            lease = world.book.mark_starting(lease, world.clock.now() + timedelta(seconds=START_DEADLINE_S))
-            self.starting[lease.id] = ServerSpec(lease.id, ("serve",), {}, "/")
-            for _ in range(1 + world.random.choice((0, 0, 0, 20))):
-                yield "starting"  # the home is prepared, on a slow disk now and then
-            if world.random.random() < 0.2:
-                world.runtime.deaf.add(lease.id)
-            world.runtime.start(self.starting.pop(lease.id))
-            yield "started"
-            lease = world.book.mark_running(lease, self.boot, world.clock.now())
-        except (Refused, Stale, RuntimeError):
-            if lease is not None:
-                yield from self.undo(lease.id)
-            return
-        yield from self.stop(lease.id, world.random.randint(2, 12))
-
-    def undo(self, lease_id: str) -> Script:
-        """As the spawner does: intent, removal, and whatever comes of that, the acknowledgement."""
-        yield "failed"
-        self.world.book.request_stop(lease_id, StopReason.FAILED)
-        yield "told to stop"
-        self._try(self.world.runtime.remove, lease_id)
-        yield "removed"
-        self.world.book.acknowledge(lease_id, self.boot)
-
-    def stop(self, lease_id: str, idle_steps: int) -> Script:
-        world = self.world
-        for _ in range(idle_steps):
-            yield "running"
-        notice = timedelta(seconds=world.random.choice((0, 0, 30)))
-        world.book.request_stop(lease_id, StopReason.USER, stop_after=world.clock.now() + notice)
-        yield "told to stop"
-        self._try(world.runtime.stop, lease_id, 5.0)
-        yield "asked to end"
-        if not world.runtime.outage and lease_id not in world.runtime.alive():
-            self._try(world.book.acknowledge, lease_id, self.boot)
-
-    def _request(self, user: str, share: int) -> LeaseRequest:
-        return LeaseRequest(Holder(user), user, "gpu", "here", MilliGpu(share), 1, self.boot, user)
-
-    def _try(self, call: Callable[..., object], *args: object) -> None:
-        try:
-            call(*args)
-        except (RuntimeError, Stale, NotFound):
-            pass
+    def __init__(self, agent: Agent) -> None:
+        self.agent, self.dead, self.busy = agent, False, False
 
 
-class Template:
-    """One database file and one engine (whose compiled statements are worth keeping), made new for every seed."""
+Life = Hub | AgentLife
+Trouble = Callable[["World", Life, str], None]
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "book.sqlite"
-        self.store = Store(f"sqlite:///{self.path}")
-        make_book(self.store)
-        self.store.close()
-        shutil.copy(self.path, folder / "template")
 
-    def fresh(self) -> Store:
-        self.store.close()
-        for name in ("book.sqlite-wal", "book.sqlite-shm"):
-            self.path.with_name(name).unlink(missing_ok=True)
-        shutil.copy(self.path.with_name("template"), self.path)
-        return self.store
+def peace(_world: World, _life: Life, _point: str) -> None:
+    return
 
 
 class World:
-    """One seed's world. `design` makes the agent; the tests pass wrong ones too."""
-
-    def __init__(
-        self, seed: int, template: Template, design: type[Agent] = Agent, policy: AgentPolicy = POLICY
-    ) -> None:
-        self.random = random.Random(seed)
+    def __init__(self, template: Template, trouble: Trouble = peace, design: Design = RIGHT) -> None:
+        Present.world = self
+        self.trouble, self.design = trouble, design
         self.clock = FakeClock()
-        self.runtime = Runtime(self.clock)
+        self.runtime = design.runtime(self.clock, self.reach)
         self.runtime.may_remove = self._may_remove
         self.store = template.fresh()
+        self.store.reach = self.reach
         self.bank = Bank(self.store, self.clock, DEFAULTS)
         self.book = Book(self.store, self.clock, self.bank)
         self.rows = Rows(self.store, self.clock)
-        self.design, self.policy = design, policy
-        self.lives = 0
+        self.peek = sqlite3.connect(template.path, isolation_level=None)
+        self.actor: Life | None = None
+        self.down = False  # the database
+        self.wrong: Violation | None = None
+        self.hub_rows = {user: HubRow() for user in USERS}
+        self.sessions: dict[str, Session] = {}
         self.late: list[tuple[datetime, ServerSpec]] = []
         self.back_at: datetime | None = None  # when a dead hub is started again
-        self.agent = self._new_agent()
+        self.supervised: list[str] = []  # boots whose death will be put on record
+        self.graves: list[Hub] = []
+        self.lives = itertools.count(1)
+        self.agents = itertools.count(1)
+        self.life = self._new_agent()
         self.hub: Hub | None = Hub(self, "hub-0")
 
-    def _new_agent(self) -> Agent:
-        book, rows, runtime = (Chaotic(part, self.chaos, self._after) for part in (self.book, self.rows, self.runtime))
-        return self.design(book, rows, runtime, SimulatedInventory(0), self.clock, HOST, "agent", self.policy)  # type: ignore[arg-type]
+    def close(self) -> None:
+        self.peek.close()
+        self._bury_all()
+        if self.hub is not None:
+            self.hub.dead = True
+            self.hub.bury()
 
-    # ---- what may happen ---------------------------------------------------------------------------------------
+    def _new_agent(self) -> AgentLife:
+        parts = (self.book, self.rows, self.runtime, SimulatedInventory(1), self.clock)
+        return AgentLife(self.design.agent(*parts, HOST, f"agent-{next(self.agents)}", self.design.policy))
 
-    def run(self, steps: int = 40) -> None:
-        """Some minutes of trouble, then health; raises `Violation`."""
-        for _ in range(steps):
-            self.advance(self.random.choice((1, 1, 2, 8)))
-            if self.random.random() < 0.5:
-                self.cycle()
-            else:
-                self.chaos(agent=False)
-                self.hub_step()
-        self.heal()
+    # ---- who acts ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def acting(self, life: Life) -> Iterator[None]:
+        before, self.actor = self.actor, life
+        try:
+            yield
+        finally:
+            self.actor = before
+
+    def reach(self, point: str) -> None:
+        """A process has come to a point; nothing for the world's own looks."""
+        life = self.actor
+        if life is None:
+            return
+        if life.dead:
+            raise Died
+        if self.down and point in (READ, BEGIN):
+            raise Refused(Reason.BOOK_UNAVAILABLE, why="simulated")
+        self.actor = None
+        try:
+            self.trouble(self, life, point)
+            if point == COMMITTED:
+                self.check()
+        finally:
+            self.actor = life
+        if life.dead:
+            raise Died
 
     def cycle(self) -> None:
-        try:
-            self.agent.cycle()
-        except Died:
-            self.agent = self._new_agent()
-
-    def chaos(self, *, agent: bool = True) -> None:
-        draw = self.random.random()
-        if draw < 0.18:
-            for _ in range(self.random.randint(1, 6)):
-                self.hub_step()
-        elif draw < 0.20:
-            self.advance(self.random.choice((3, 25, 40)))
-        elif draw < 0.22:
-            self._strike()
-        elif draw < 0.23:
-            self.runtime.outage = "" if self.runtime.outage else "no answer"
-        elif draw < 0.24 and agent:
-            raise Died
-        elif draw > (0.96 if self.hub and self.hub.starting else 0.99):
-            self._kill_hub()
-
-    def _strike(self) -> None:
-        """A server dies, with or without a record."""
-        running = self.runtime.alive()
-        alive = [name for name in self.runtime.servers if name in running]
-        if alive:
-            victim = self.random.choice(alive)
-            if self.random.random() < 0.7:
-                self.runtime.end(victim, self.random.choice((0, 1, -9)))
-            else:
-                self.runtime.vanish(victim)
-            self.runtime.note()
-
-    def _kill_hub(self) -> None:
-        if self.hub is None:
+        """One cycle of the agent, and what its `run` makes of an error; a dead one is started again."""
+        life = self.life
+        if life.busy:
             return
-        for spec in self.hub.starting.values():
-            if self.random.random() < 0.8:
-                arrives = self.clock.now() + timedelta(seconds=self.random.randint(0, IN_FLIGHT_S))
-                self.late.append((arrives, spec))
-        self.hub = None
-        self.back_at = self.clock.now() + timedelta(seconds=self.random.choice((2, 15, 50)))
+        life.busy = True
+        try:
+            with self.acting(life):
+                life.agent.cycle()
+        except (Died, Exception):  # as `Agent.run`: an error is logged, and the next cycle comes
+            pass
+        life.busy = False
+        if life.dead:
+            self.life = self._new_agent()
+        self.check()
 
-    def hub_step(self) -> None:
-        if self.hub is not None:
-            self.hub.step()
-            self.runtime.note()
-            self.check()
+    def turn(self, times: int = 1) -> None:
+        for _ in range(times):
+            if self.hub is not None:
+                self.hub.turn()
+                self.runtime.note()
+                self.check()
+
+    def second(self, seconds: float = 1) -> None:
+        """An ordinary while: time passes, everybody acts."""
+        self.advance(seconds)
+        self.turn(TURNS)
+        self.cycle()
+
+    def start(self, session: Session) -> None:
+        if self.hub is not None and self.hub.wants(session.user):
+            self.sessions[session.user] = session
+            self.hub.begin(self.hub.play(session))
+
+    # ---- what may happen -----------------------------------------------------------------------------------------
+
+    def kill_hub(self, back_s: float, *, supervised: bool = True, arrive_s: float | None = None) -> None:
+        """kill -9. `arrive_s`: when what the runtime was being asked for arrives all the same."""
+        hub = self.hub
+        if hub is None:
+            return
+        hub.dead = True
+        if arrive_s is not None:
+            arrives = self.clock.now() + timedelta(seconds=min(arrive_s, IN_FLIGHT_S))
+            self.late += [(arrives, spec) for spec in hub.in_flight.values()]
+        if supervised:
+            self.supervised.append(hub.boot)
+        self.graves.append(hub)
+        self.hub, self.back_at = None, self.clock.now() + timedelta(seconds=back_s)
+
+    def kill_agent(self) -> None:
+        self.life.dead = True
+        if not self.life.busy:
+            self.life = self._new_agent()
 
     def advance(self, seconds: float) -> None:
         """Time passes for all: hearts beat, starts on their way arrive, a dead hub comes back."""
@@ -289,41 +207,70 @@ class World:
             if self.clock.now() >= arrives:
                 self.late.remove((arrives, spec))
                 if spec.lease_id not in self.runtime.servers and not self.runtime.outage:
-                    self.runtime.start(spec)
+                    self.runtime.arrive(spec)
                     self.check()
+        if self.down:
+            return
+        for boot in self.supervised:
+            (self.rows.bury if self.design.buries else self.rows.drop_beat)(boot)
+        self.supervised.clear()
         if self.hub is None and self.back_at is not None and self.clock.now() >= self.back_at:
-            self.lives += 1
-            self.hub = Hub(self, f"hub-{self.lives}")
-        elif self.hub is not None:
+            self._bury_all()
+            self.hub = Hub(self, f"hub-{next(self.lives)}")
+        elif self.hub is not None and self.hub.loop.time() >= self.hub.paused_until:
             self.rows.beat(self.hub.boot, "hub", HOST)
 
-    # ---- what must hold ----------------------------------------------------------------------------------------
+    def _bury_all(self) -> None:
+        for grave in [grave for grave in self.graves if not grave.turning]:
+            grave.bury()
+            self.graves.remove(grave)
 
-    def _after(self, name: str) -> None:
-        self.runtime.note()
-        if name == "release":
-            self.check()
+    def prepare(self, lease_id: str, session: Session) -> None:
+        """How the server of a session will behave once it runs."""
+        boot = timedelta(days=1) if session.boot is None else timedelta(seconds=session.boot + session.slow[1])
+        self.runtime.ready_at[lease_id] = self.clock.now() + boot
+        if session.deaf:
+            self.runtime.deaf.add(lease_id)
+
+    def answers(self, lease_id: str) -> bool:
+        ready = self.runtime.ready_at.get(lease_id)
+        return ready is not None and self.clock.now() >= ready and lease_id in self.runtime.alive()
+
+    # ---- what must hold ------------------------------------------------------------------------------------------
+
+    def fail(self, words: str) -> NoReturn:
+        """It also holds where a task of the hub swallows it."""
+        self.wrong = self.wrong or Violation(words)
+        raise self.wrong
 
     def check(self) -> None:
-        with self.store.read() as connection:
-            live = connection.exec_driver_sql(f"SELECT id FROM lease WHERE {LIVE_SQL}").scalars().all()
-            used = connection.exec_driver_sql("SELECT sum(share) FROM slot WHERE released_at IS NULL").scalar()
-        stray = self.runtime.alive() - set(live)
+        if self.wrong is not None:
+            raise self.wrong
+        live = {row[0] for row in self.peek.execute(f"SELECT id FROM lease WHERE {LIVE_SQL}")}
+        stray = self.runtime.alive() - live
         if stray:
-            raise Violation(f"{stray} run without a live lease")
+            self.fail(f"{stray} run without a live lease")
+        (used,) = self.peek.execute("SELECT sum(share) FROM slot WHERE released_at IS NULL").fetchone()
         if (used or 0) > 1000:
-            raise Violation(f"the one device is given {used} times over")
+            self.fail(f"the one device is given {used} times over")
+        (total,) = self.peek.execute("SELECT sum(amount) FROM posting").fetchone()
+        if total:
+            self.fail(f"the postings sum to {total}")
 
     def _may_remove(self, lease_id: str, running: bool) -> None:
-        lease = self._lease(lease_id)
+        before, self.actor = self.actor, None
+        try:
+            lease = self._lease(lease_id)
+        finally:
+            self.actor = before
         if lease is None or lease.started_at is None:
             return
         if running and lease.state is State.RUNNING and lease.target is Target.RUN:
-            raise Violation(f"{lease_id} is confirmed and wanted, and was removed")
+            self.fail(f"{lease_id} is confirmed and wanted, and was removed")
         if lease_id in self.runtime.recorded and lease.ended_at is None:
             since = self.clock.now() - (lease.stop_after or self.clock.now())
-            if since < LAST_RESORT * self.policy.drift.term:
-                raise Violation(f"the end of {lease_id} was on record, and the record was removed unread")
+            if self.actor is self.life and since < LAST_RESORT * self.design.policy.drift.term:
+                self.fail(f"the end of {lease_id} was on record, and the record was removed unread")
             self.runtime.recorded.discard(lease_id)  # the last resort met a server that ended by itself
 
     def _lease(self, lease_id: str) -> Lease | None:
@@ -332,26 +279,35 @@ class World:
         except NotFound:
             return None
 
-    def heal(self) -> None:
-        """No more trouble; everything is told to stop; a few minutes later nothing may be left."""
+    # ---- the end -------------------------------------------------------------------------------------------------
+
+    def heal(self, *, with_hub: bool = True) -> float:
+        """No more trouble; everything is told to stop; soon nothing may be left. How long it took, in seconds."""
+        self.trouble, self.down = peace, False
         self.runtime.outage = ""
-        self.chaos = lambda *, agent=True: None  # type: ignore[method-assign]
-        self.agent = self._new_agent()
-        if self.random.random() < 0.5:
-            self.hub, self.back_at = None, None
-        for script in self.hub.scripts if self.hub else ():
-            for _ in script:
-                self.advance(1)
+        self.runtime.unkillable = False
+        self.kill_agent()
+        if not with_hub:
+            self.kill_hub(0)
+            self.back_at = None
+        elif self.hub is not None:
+            self.hub.paused_until = 0.0
+        began = self.clock.now()
+        self.sessions = {user: replace(session, stays=0.0) for user, session in self.sessions.items()}
         for lease in self.book.live():
             self.book.request_stop(lease.id, StopReason.PLATFORM)
-        for _ in range(60):
-            self.advance(5)
-            self.agent.cycle()
-            if not self.late and not self.runtime.servers and not self.book.unsettled():
+        while self.clock.now() < began + timedelta(seconds=HEALED_S):
+            self.second(2)
+            if not self.late and not self.runtime.servers and not self.book.unsettled() and self._hub_is_quiet():
                 break
+        took = (self.clock.now() - began).total_seconds()
         self._nothing_is_left()
         for lease in self.book.leases(limit=1000):
             self._charged_right(lease)
+        return took
+
+    def _hub_is_quiet(self) -> bool:
+        return self.back_at is None if self.hub is None else not self.hub.tasks
 
     def _nothing_is_left(self) -> None:
         left = {
@@ -360,34 +316,26 @@ class World:
             "held": [view.account.name for view in self.bank.accounts() if view.held],
             "audit": self.bank.audit(),
             "used": [device.uuid for device in self.rows.devices() if device.used],
+            "the hub's": [user for user, row in self.hub_rows.items() if row.running and self.hub is not None],
+            "tasks": self.hub.tasks if self.hub is not None else [],
         }
         if any(left.values()):
-            raise Violation(f"left behind: {left}")
+            self.fail(f"left behind: {left}")
 
     def _charged_right(self, lease: Lease) -> None:
-        if lease.started_at is None:
+        (void,) = self.peek.execute("SELECT void FROM lease WHERE id = ?", (lease.id,)).fetchone()
+        if lease.started_at is None or void:
             if lease.charged:
-                raise Violation(f"{lease.id} never ran and was charged {lease.charged}")
+                self.fail(f"{lease.id} never ran, or in vain, and was charged {lease.charged}")
             return
+        if lease.stop_reason is StopReason.FAILED and lease.stop_by == "agent":
+            self.fail(f"{lease.id} was confirmed, and given up as a start: {lease.stop_detail}")
         end, true_end = lease.ended_at, self.runtime.gone[lease.id]
         assert end is not None
         if end > max(true_end, lease.started_at):
-            raise Violation(f"{lease.id} is charged to {end}, and was gone at {true_end}")
+            self.fail(f"{lease.id} is charged to {end}, and was gone at {true_end}")
         if lease.id in self.runtime.recorded and end != max(true_end, lease.started_at):
-            raise Violation(f"{lease.id} is charged to {end}, though its end at {true_end} was on record")
+            self.fail(f"{lease.id} is charged to {end}, though its end at {true_end} was on record")
         due = charge_due([Segment(1, lease.weight, lease.price, lease.started_at, end)], end)
         if lease.charged != due:
-            raise Violation(f"{lease.id} is charged {lease.charged}, not {due}")
-
-
-DEFAULTS = Defaults(max_servers=None, max_gpu_milli=None)
-
-
-def make_book(store: Store) -> None:
-    """A book with one device and the users' accounts."""
-    clock = FakeClock()
-    store.migrate()
-    bank, rows = Bank(store, clock, DEFAULTS), Rows(store, clock)
-    for user in USERS:
-        bank.ensure_account(user)
-    rows.put_devices(HOST, to_devices(HOST, SimulatedInventory(1).read(), (), clock.now()))
+            self.fail(f"{lease.id} is charged {lease.charged}, not {due}")

@@ -1,0 +1,71 @@
+"""One story, from a start to the bill, with something wrong at every durable step of it, and at pairs of steps.
+
+A durable step is a moment right before or right after a commit (of the book or of the Hub's own database) or a call
+that changes the runtime. They are counted in a run without trouble, so that a new one is covered as soon as it exists.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+
+from tests.crash.designs import WRONG
+from tests.crash.parts import BEFORE, BEGIN, HUB_BEGIN, Template
+from tests.crash.trouble import KINDS, OUTAGES, At, story
+
+pytestmark = pytest.mark.crash
+
+#: Of all that could happen at a step, these are tried at each by default; the others at a sample.
+ALWAYS = ("dies", "no answer")
+SAMPLED = tuple(kind for kind in (*KINDS, *OUTAGES) if kind not in ALWAYS)
+SAMPLE, PAIRS = 36, 36
+
+
+@pytest.fixture(scope="module")
+def steps(template: Template) -> list[tuple[str, str]]:
+    at = At()
+    assert story(template, at) is None
+    return at.steps
+
+
+def wrong(template: Template, cases: list[dict[int, str]]) -> list[str]:
+    assert cases
+    return [found for case in cases if (found := story(template, At(case)))]
+
+
+def test_the_story_has_every_kind_of_step(steps: list[tuple[str, str]]) -> None:
+    before = {(who, point) for who, point in steps if point in (BEGIN, BEFORE, HUB_BEGIN)}
+    assert before == {("hub", BEGIN), ("hub", BEFORE), ("hub", HUB_BEGIN), ("agent", BEGIN), ("agent", BEFORE)}
+    assert len(steps) >= 80 and len(steps) % 2 == 0
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("kind", ALWAYS)
+def test_n02_trouble_at_any_one_durable_step_heals(kind: str, template: Template, steps: list[tuple[str, str]]) -> None:
+    assert wrong(template, [{number: kind} for number in range(1, len(steps) + 1)]) == []
+
+
+@pytest.mark.timeout(7200)
+def test_n02_every_other_trouble_at_a_durable_step_heals(
+    template: Template, steps: list[tuple[str, str]], deep: bool
+) -> None:
+    cases = [{number: kind} for number in range(1, len(steps) + 1) for kind in SAMPLED]
+    assert wrong(template, cases if deep else random.Random(1).sample(cases, SAMPLE)) == []
+
+
+@pytest.mark.timeout(7200)
+def test_n02_deaths_at_any_two_durable_steps_heal(template: Template, steps: list[tuple[str, str]], deep: bool) -> None:
+    """After the first the rest of the story differs; the second comes so many steps of that one later."""
+    pairs = [{first: "dies", second: "dies"} for first, second in itertools.combinations(range(1, len(steps) + 1), 2)]
+    assert wrong(template, pairs if deep else random.Random(2).sample(pairs, PAIRS)) == []
+
+
+@pytest.mark.timeout(3600)
+def test_settlement_in_three_commits_is_caught_by_a_death_between_them(template: Template) -> None:
+    design = WRONG["settlement in three commits without natural keys"]
+    at = At()
+    assert story(template, at, design) is None, "without a crash nobody sees the difference"
+    found = [story(template, At({number: "dies"}), design) for number in range(len(at.steps) - 8, len(at.steps) + 1)]
+    assert any(found)
