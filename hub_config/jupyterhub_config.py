@@ -48,6 +48,7 @@ def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
     c.JupyterHub.custom_scopes = roles.CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = roles.USER_SCOPES
     c.JupyterHub.load_roles = roles.ROLES
+    c.PeriodicMetricsCollector.event_loop_interval_resolution = 1.0  # by default the Hub wakes 20 times a second for it
 
 
 def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:

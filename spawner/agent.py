@@ -48,6 +48,7 @@ class AgentPolicy:
     sample: float = 10.0
     devices: float = 5.0
     beat: float = 5.0
+    observe: float = 0.0  # how old what is written as seen last may grow; 0: written in each cycle
     boot_fresh: float = 30.0
     start_grace: float = 30.0
     orphan_grace: float = 30.0
@@ -172,8 +173,9 @@ class Agent:
     # ---- acting ------------------------------------------------------------------------------------------------
 
     def _observe(self, leases: Sequence[Lease], now: datetime) -> None:
-        if leases:
-            self._book.observe_all(leases, now)
+        due = [lease for lease in leases if is_due(lease.last_seen, _seconds(self._policy.observe), now)]
+        if due:
+            self._book.observe_all(due, now)
 
     def _try(self, action: Action, now: datetime) -> bool:
         """Carry one action out; True where it changed something. What keeps failing is tried ever more rarely."""

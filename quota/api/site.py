@@ -8,6 +8,7 @@ from quota.api.operation import Access
 from quota.api.paging import cut
 from quota.leases import Device
 from quota.web.base import endpoint
+from quota.web.board import held_by_device
 from quota.web.problem import Problem, Why
 
 
@@ -54,7 +55,8 @@ class Fleet(ApiHandler):
         live = await self.in_thread(self.parts.book.live)
         page, last = cut(devices, device_key, after, self.query(asked.Paged).limit)
         words = self.parts.isolation_words
-        items = [fill.device(device, words(device.mode), live) for device in page]
+        held = held_by_device(live)
+        items = [fill.device(device, words(device.mode), held.get(device.uuid, ())) for device in page]
         return self.page(shapes.Fleet(items=items, next=last and cursors.write(last)))
 
 

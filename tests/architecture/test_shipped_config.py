@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from jupyterhub.app import JupyterHub
+from jupyterhub.metrics import PeriodicMetricsCollector
 from jupyterhub.scopes import scope_definitions
 from jupyterhub.services.service import Service
 from traitlets import HasTraits
@@ -46,7 +47,7 @@ def configurables(config: Config) -> dict[str, type[HasTraits]]:
     """The classes whose sections the Hub reads with this configuration, by name."""
     chosen = [config.JupyterHub.proxy_class, config.JupyterHub.authenticator_class, config.JupyterHub.spawner_class]
     found: dict[str, type[HasTraits]] = {}
-    for chosen_class in (JupyterHub, *chosen):
+    for chosen_class in (JupyterHub, PeriodicMetricsCollector, *chosen):
         for base in inspect.getmro(chosen_class):
             if issubclass(base, Configurable):
                 found[base.__name__] = base
