@@ -7,15 +7,16 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from hub_config.datafolder import DataFolder
+from hub_config.datafolder import DataFolder, write_private
 from hub_config.processes import read_pid
 from hub_config.screen import complain, say
 from quota.errors import BerthError
+from quota.vitals import done_note
 
 if TYPE_CHECKING:  # the book and all behind it are loaded when a command needs them
     from hub_config.book_trouble import Migrated
@@ -116,7 +117,8 @@ def command_backup(args: argparse.Namespace) -> int:
         raise FileNotFoundError(f"there is no folder {target.parent}")
     try:
         manifest = back_up(made, target, _teller(args.json))
-        made.rows.set_meta("backup", done_note(made.clock.now()))  # for `berth status` and metrics
+        with suppress(OSError):  # `berth status` tells of it; it does not make the backup any better
+            write_private(made.data.last_backup, done_note(made.clock.now()) + "\n")
     except FileExistsError:
         complain(f"{target} is there already; a backup overwrites nothing. Choose another name.")
         return FINDING

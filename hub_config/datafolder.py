@@ -88,6 +88,11 @@ class DataFolder:
         return self.root / "up.lock"
 
     @property
+    def last_backup(self) -> Path:
+        """When `berth backup` last made one."""
+        return self.root / "last-backup.json"
+
+    @property
     def up_file(self) -> Path:
         """What the running `berth up` wrote about itself: pid, url, backend."""
         return self.root / "up.json"

@@ -45,7 +45,7 @@ def status(data: DataFolder) -> dict[str, Any]:
         "backend": made.settings.backend.kind,
         "processes": {name: _process(each, beats.get(name), seen.now) for name, each in seen.processes.items()},
         "proxy": {"routes": seen.routes},
-        "book": _book(seen.book, seen.now),
+        "book": _book(seen),
         "disk": {"free_bytes": seen.disk_free_bytes, "total_bytes": seen.disk_total_bytes},
         "devices": _devices(seen.book),
         "leases": [_lease(lease, seen.now) for lease in seen.book.leases],
@@ -107,19 +107,24 @@ def _process(seen: ProcessLook, beat: Heartbeat | None, now: datetime) -> dict[s
     }
 
 
-def _book(book: BookLook, now: datetime) -> dict[str, Any]:
-    found: dict[str, Any] = {"kind": book.kind, "where": book.where, "readable": book.facts is not None}
-    size = book.size
-    found |= {
+def _book(seen: Look) -> dict[str, Any]:
+    book, size = seen.book, seen.book.size
+    return {
+        "kind": book.kind,
+        "where": book.where,
+        "readable": book.facts is not None,
         "revision": size.revision if size else None,
         "bytes": size.bytes if size else None,
         "wal_bytes": size.wal_bytes if size else None,
         "rows": dict(size.rows) if size else None,
+        "last_audit": _done(book.facts.meta.get("audit") if book.facts else None),
+        "last_backup": _done(seen.backup),
     }
-    for name in ("audit", "backup"):
-        done = done_at(book.facts.meta.get(name)) if book.facts else None
-        found[f"last_{name}"] = {"at": _time(done[0]), "findings": done[1]} if done else None
-    return found
+
+
+def _done(note: str | None) -> dict[str, Any] | None:
+    done = done_at(note)
+    return {"at": _time(done[0]), "findings": done[1]} if done else None
 
 
 def _devices(book: BookLook) -> list[dict[str, Any]]:

@@ -93,6 +93,7 @@ class Look:
     disk_free_bytes: int | None = None
     disk_total_bytes: int | None = None
     errors: Sequence[LastError] = field(default_factory=tuple)
+    backup: str | None = None  # the note of the last one
 
 
 def look(made: Parts) -> Look:
@@ -118,6 +119,7 @@ def look(made: Parts) -> Look:
         disk_free_bytes=free,
         disk_total_bytes=total,
         errors=errors,
+        backup=_text(data.last_backup),
     )
 
 
@@ -219,6 +221,13 @@ def _routes(rules: Path) -> int | None:
         routers = tomllib.loads(rules.read_text(encoding="utf-8"))["http"]["routers"]
         return len(routers) - ("route_api" in routers)
     except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError):
         return None
 
 

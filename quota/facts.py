@@ -18,8 +18,8 @@ from quota.store import Store
 
 _LEASE, _BALANCE, _BUCKET, _ACCOUNT = schema.lease, schema.balance, schema.grant_bucket, schema.account
 _UNSETTLED = sa.text("state <> 'SETTLED'")
-#: Small facts of other chapters: when the book was last checked, and when it was last saved.
-META = ("audit", "backup")
+#: Small facts of other chapters: when the book was last checked.
+META = ("audit",)
 
 
 @dataclass(frozen=True, slots=True)

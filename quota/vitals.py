@@ -59,6 +59,11 @@ def _numbers(value: object) -> list[tuple[str, int | float]]:
     return [(str(k), v) for k, v in value.items() if isinstance(v, int | float) and not isinstance(v, bool)]
 
 
+def done_note(at: datetime, findings: int | None = None) -> str:
+    """That something was done with the book then, as a small fact of the book; `done_at` reads it."""
+    return json.dumps({"at": at.astimezone(UTC).isoformat(), "findings": findings})
+
+
 def done_at(text: str | None) -> tuple[datetime, int | None] | None:
     """What `{"at": …, "findings": …}` says; None where there is no such thing."""
     try:

@@ -248,3 +248,12 @@ def test_spans(seconds: float | None, words: str) -> None:
 )
 def test_sizes(number: int | None, words: str) -> None:
     assert size(number) == words
+
+
+def test_a_backup_is_remembered(made: Parts, tmp_path: Path) -> None:
+    assert status(made.data)["book"]["last_backup"] is None
+    assert main(["backup", str(tmp_path / "saved.tar"), "--data", str(made.data.root)]) == 0
+    done = status(made.data)["book"]["last_backup"]
+    assert done is not None
+    assert done["at"].endswith("Z")
+    assert "last backup 20" in as_text(status(made.data))
