@@ -12,19 +12,24 @@ from jupyterhub import apihandlers, handlers
 
 from tests.harness import Person, Stack
 
-#: What stands for the groups of the Hub's addresses, in turn.
-_FILLED = ("researcher", "one", "two")
+READS = ("get",)
+WRITES = ("post", "put", "patch", "delete")
+
+
+def addresses_of_the_hub(verbs: tuple[str, ...], user: str = "researcher") -> Iterator[tuple[str, str]]:
+    """Method and address of all that the Hub offers, from its own table; about `user` where it is about somebody."""
+    for route, handler, *_ in [*handlers.default_handlers, *apihandlers.default_handlers]:
+        for verb in verbs:
+            defined = getattr(handler, verb, None)
+            if defined is not None and inspect.unwrap(defined).__module__.startswith("jupyterhub"):
+                fill = iter((user, "one", "two"))
+                path = re.sub(r"\((?:[^()]|\([^()]*\))*\)\??", lambda _: next(fill), route)  # noqa: B023
+                yield verb.upper(), f"/hub{path}".rstrip("$?")
 
 
 def writes_of_the_hub() -> Iterator[tuple[str, str]]:
-    """Method and address of everything in the Hub that changes something, from the Hub's own table."""
-    for route, handler, *_ in [*handlers.default_handlers, *apihandlers.default_handlers]:
-        for verb in ("post", "put", "patch", "delete"):
-            defined = getattr(handler, verb, None)
-            if defined is not None and inspect.unwrap(defined).__module__.startswith("jupyterhub"):
-                fill = iter(_FILLED)
-                path = re.sub(r"\((?:[^()]|\([^()]*\))*\)\??", lambda _: next(fill), route)  # noqa: B023
-                yield verb.upper(), f"/hub{path}"
+    """All that changes something."""
+    return addresses_of_the_hub(WRITES)
 
 
 def naked(person: Person) -> httpx.Client:
