@@ -8,6 +8,7 @@ looks like a secret is left out.
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -121,6 +122,16 @@ def file_handler(path: Path, process: str, form: str) -> logging.Handler:
     handler.setFormatter(JsonLines(process) if form == "json" else TextLines(process))
     handler.addFilter(_keep)
     return handler
+
+
+def for_people(line: str) -> str:
+    """A line of a log as somebody at a terminal reads it: a JSON event as its words, with the traceback below."""
+    try:
+        said = json.loads(line)
+        head = f"{said['ts']} {said['level'].upper()} {one_line(said['message'])}"
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return line
+    return "\n".join([head, *(one_line(each) for each in str(said.get("traceback", "")).splitlines())])
 
 
 def cut(path: Path) -> None:

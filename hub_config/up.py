@@ -320,7 +320,8 @@ def _ends(out: Path) -> str:
 
 def _tail(path: Path, lines: int = 12) -> str:
     try:
-        return "\n".join(path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])
+        last = path.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:]
+        return "\n".join(map(logs.for_people, last))
     except OSError:
         return ""
 

@@ -151,3 +151,13 @@ def test_a_long_line_is_cut_and_costs_little(piece: str) -> None:
     line = logs.JsonLines("hub").format(record("%s", piece * 100_000))
     assert len(line) < 8 * logs.LONGEST
     assert time.monotonic() - began < 2
+
+
+def test_the_end_of_a_log_is_told_to_people_in_words() -> None:
+    line = record("It failed\nbadly", level=logging.ERROR)
+    line.exc_text = "Traceback:\n  here\nValueError: no"
+    told = logs.for_people(logs.JsonLines("hub").format(line)).splitlines()
+    assert told[0].endswith(" ERROR It failed\\nbadly")
+    assert told[1:] == ["Traceback:", "  here", "ValueError: no"]
+    for plain in ("Traceback (most recent call last):", "[]", "{}", '{"ts": 1}', ""):
+        assert logs.for_people(plain) == plain
