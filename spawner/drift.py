@@ -196,8 +196,9 @@ def _confirmed(
         if lease.target is Target.STOP:
             yield from _ending(lease, now, policy)
     elif lease.ended_at is None:
-        # Its record may have been forged, or its clock have jumped: not before it was last seen, not after now.
-        ended_at = last if seen.ended_at is None else max(last, min(seen.ended_at, max(last, now)))
+        # Its record may have been forged, or its clock have jumped: not before it was last seen. Nor after the moment
+        # of writing: the book sees to that, since `now` is older than the look, and it may have ended in between.
+        ended_at = last if seen.ended_at is None else max(last, seen.ended_at)
         yield Close(lease, ended_at, *_why_ended(seen))
     else:
         yield Remove(lease)  # its end is in the book: what is left may go

@@ -171,6 +171,13 @@ def test_the_first_reason_stays_and_the_earlier_time_wins(desk: Desk) -> None:
     assert kinds(desk, lease.id)[3:] == ["stop-requested", "stop-sooner", "stop-sooner"]
 
 
+def test_an_end_in_the_future_is_now(desk: Desk) -> None:
+    lease = desk.run()
+    desk.clock.advance(10)
+    closed = desk.book.close(lease, desk.now + timedelta(days=9), StopReason.USER)
+    assert closed.ended_at == desk.now
+
+
 def test_a_stop_decided_on_an_older_lease_is_stale(desk: Desk) -> None:
     """An agent that took the owner for dead, while the owner confirmed its server."""
     desk.beat()
