@@ -58,14 +58,6 @@ def json_object(raw: bytes) -> dict[str, Any]:
     return content
 
 
-def only(content: Mapping[str, Any], *known: str) -> None:
-    """No field but the known ones."""
-    for name in content:
-        if name not in known:
-            words = f"Known: {', '.join(known)}." if known else "None is needed."
-            raise Problem(400, Why.FIELD_UNKNOWN, f"{name[:40]!r} is no field here. {words}")
-
-
 def integer(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
     """A whole number (JSON integer; no boolean, no 1.0, no text) in low..high."""
     value = content.get(name)
