@@ -68,6 +68,7 @@ def _one_of(column: str, words: Iterable[str], *, null: bool = False) -> sa.Chec
 
 #: Written out as literals, never as parameters: SQLite uses a partial index only where it can prove the condition.
 LIVE_SQL = f"state IN ({_words(state.value for state in State if state in LIVE)})"
+REFUNDED_SQL, ENDED_SQL = "refunded > 0", "ended_at IS NOT NULL"
 _LEGAL_SQL = "target = 'STOP' OR state IN ('RESERVED', 'STARTING', 'RUNNING')"
 
 meta = sa.Table(
@@ -218,7 +219,16 @@ lease = sa.Table(
     sa.Index("ix_lease_newest", "requested_at", "id"),
     sa.Index("ix_lease_user_newest", "holder_user", "requested_at", "id"),
     sa.Index("ix_lease_account", "account_id", "requested_at"),
-    sa.Index("ix_lease_account_ended", "account_id", "ended_at"),
+    # Partial, or SQLite would take it for questions that `ix_lease_live_account` and `ix_lease_unsettled` answer.
+    sa.Index(
+        "ix_lease_ended", "account_id", "ended_at", sqlite_where=sa.text(ENDED_SQL), postgresql_where=sa.text(ENDED_SQL)
+    ),
+    sa.Index(
+        "ix_lease_refunded",
+        "account_id",
+        sqlite_where=sa.text(REFUNDED_SQL),
+        postgresql_where=sa.text(REFUNDED_SQL),
+    ),
 )
 
 slot = sa.Table(

@@ -60,7 +60,7 @@ def read_statement(
     mine = sa.select(table).where(table.c.account_id == account_id, inside)
     rows: list[Row] = []
     # `inside` says as much, but by these an index leads past all that ended before; one for both would not.
-    for late_enough in (table.c.ended_at.is_(None), table.c.ended_at > start):
+    for late_enough in (sa.text("state <> 'SETTLED'") & table.c.ended_at.is_(None), table.c.ended_at > start):
         rows += connection.execute(mine.where(late_enough)).mappings()
     late = _late_refunds(connection, account_id, zone)
     only = {lease_id for lease_id, refund in late.items() if start <= refund.at < end} - {row["id"] for row in rows}
@@ -78,7 +78,7 @@ def _late_refunds(connection: sa.Connection, account_id: int, zone: str) -> dict
     chosen = (
         sa.select(table.c.id, table.c.ended_at, leg.c.at, leg.c.amount)
         .join(leg, leg.c.key == key)
-        .where(table.c.account_id == account_id, table.c.refunded > 0, leg.c.sub == REVENUE)
+        .where(table.c.account_id == account_id, sa.text(schema.REFUNDED_SQL), leg.c.sub == REVENUE)
     )
     return {
         row.id: Late(row.at, -int(row.amount))

@@ -13,10 +13,19 @@ branch_labels = None
 depends_on = None
 
 OPEN = sa.text("expired_at IS NULL")
+ENDED = sa.text("ended_at IS NOT NULL")
+REFUNDED = sa.text("refunded > 0")
 
 
 def upgrade() -> None:
-    op.create_index(op.f("ix_lease_account_ended"), "lease", ["account_id", "ended_at"], unique=False)
+    op.create_index(
+        op.f("ix_lease_ended"),
+        "lease",
+        ["account_id", "ended_at"],
+        unique=False,
+        sqlite_where=ENDED,
+        postgresql_where=ENDED,
+    )
     op.create_index(
         op.f("ix_grant_bucket_open"),
         "grant_bucket",
@@ -24,6 +33,14 @@ def upgrade() -> None:
         unique=False,
         sqlite_where=OPEN,
         postgresql_where=OPEN,
+    )
+    op.create_index(
+        op.f("ix_lease_refunded"),
+        "lease",
+        ["account_id"],
+        unique=False,
+        sqlite_where=REFUNDED,
+        postgresql_where=REFUNDED,
     )
 
 
