@@ -1,0 +1,60 @@
+"""Each measurement runs in a small form and finds what it promises; the figures belong to a quiet machine."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import fire, history, reserve
+
+
+def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return dict(json.loads(capsys.readouterr().out))
+
+
+def test_the_book_under_fire_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--json", "--seconds", "2", "--processes", "2", "--database", "sqlite", "--folder", str(tmp_path)]
+    assert fire.main(words) == 0
+    found = result(capsys)["sqlite"]
+    assert found["operations_per_second"] > 0
+    assert found["done"]["reserve"] > 0
+    assert found["looks_of_the_observer"] > 0
+    assert (found["errors"], found["violations_meanwhile"], found["violations_at_the_end"]) == ({}, [], [])
+
+
+def test_what_the_observer_looks_for_it_finds(tmp_path: Path) -> None:
+    from tests.fakes.book import open_desk
+
+    with open_desk(tmp_path) as desk:
+        desk.devices(1)
+        desk.run(share=1000)
+        assert fire.violations(desk.store) == []
+        with desk.store.write() as connection:
+            connection.exec_driver_sql("UPDATE slot SET share = 600")
+            again = "SELECT lease_id, 9, host, device, 500 FROM slot"
+            connection.exec_driver_sql(f"INSERT INTO slot (lease_id, number, host, device, share) {again}")
+            connection.exec_driver_sql("UPDATE posting SET amount = amount + 1 WHERE leg = 0")
+        found = fire.violations(desk.store)
+    assert any("holds 1100" in words for words in found)
+    assert any(words.startswith("postings sum to") for words in found)
+
+
+def test_cost_as_history_grows_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--json", "--sizes", "100,600", "--rounds", "2", "--database", "sqlite", "--folder", str(tmp_path)]
+    assert history.main(words) == 0
+    found = result(capsys)["sqlite"]
+    assert found["audit_findings"] == []
+    assert all(each["ratio"] > 0 for name, each in found.items() if name != "audit_findings")
+
+
+def test_reservations_a_second_in_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ["reserve", "--json", "--leases", "8", "--count", "6", "--processes", "2", "--folder", str(tmp_path)]
+    monkeypatch.setattr("sys.argv", words)
+    assert reserve.main() == 0
+    found = result(capsys)
+    assert (found["lost_updates"], found["audit_findings"]) == (0, 0)
