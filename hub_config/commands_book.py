@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from hub_config.datafolder import DataFolder, write_private
 from hub_config.processes import read_pid
 from hub_config.screen import complain, say
-from quota.errors import BerthError
+from quota.errors import BerthError, Conflict, NotFound
 from quota.vitals import done_note
 
 if TYPE_CHECKING:  # the book and all behind it are loaded when a command needs them
@@ -62,6 +62,10 @@ def add_commands(command: AddCommand) -> None:
         "audit", command_audit, "Hold every balance and bill against the ledger; changes nothing.", as_json=True
     )
     sub.add_argument("--all", action="store_true", help="list every difference, not the first alone")
+
+    sub = command("rename", command_rename, "Give an account another name; its ledger stays its own.", as_json=True)
+    sub.add_argument("account", help="the name that it has")
+    sub.add_argument("name", help="the name that it is to have")
 
 
 def command_migrate(args: argparse.Namespace) -> int:
@@ -153,6 +157,26 @@ def command_restore(args: argparse.Namespace) -> int:
             complain(f"the audit says: {finding}")
         say(f"Go on with: berth up --data {data.root}")
     return FINDING if done.findings else GOOD
+
+
+def command_rename(args: argparse.Namespace) -> int:
+    from hub_config.compose import parts
+    from spawner.names import check_username
+
+    check_username(args.name)
+    made = parts(existing(args.data).root)
+    try:
+        renamed = made.bank.rename(args.account, args.name, by="berth rename")
+    except (NotFound, Conflict) as error:
+        complain(f"{error}. Nothing was changed.")
+        return FINDING
+    finally:
+        made.store.close()
+    if args.json:
+        print(json.dumps({"id": renamed.id, "before": args.account, "name": renamed.name}))
+    else:
+        say(f"Account {renamed.id} is {renamed.name} now. Rename the user in the Hub as well.")
+    return GOOD
 
 
 def command_audit(args: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth, compose, guards, logs, managed, proxy, roles
+from hub_config import auth, compose, guards, logs, managed, placeholders, proxy, roles
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD
@@ -147,6 +147,9 @@ def run(c: Any, load_subconfig: Any) -> None:
     logs.set_up_hub(c, made.data.logs, made.settings)
     configure(c, made, Ports.load(made.data), os.environ.get("BERTH_HOST", "127.0.0.1"), boot)
     load_extra(made, load_subconfig)
+    wrong = placeholders.unknown(c)
+    if wrong:
+        sys.exit(f"berth: {made.settings.hub.extra_config}: {wrong}")
 
 
 if "get_config" in globals():  # JupyterHub executes this file with these two names in it

@@ -17,6 +17,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
+from hub_config.placeholders import unexpected
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 
 
@@ -221,6 +222,9 @@ def parse(text: str, path: str = "berth.toml") -> Settings:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise SettingsError(f"{path}: not valid TOML: {error}") from None
+    wrong = unexpected(tables)
+    if wrong:
+        raise SettingsError(f"{path}: {wrong}")
     if isinstance(tables.get("profiles"), list):
         tables["profiles"] = tuple(tables["profiles"])
     try:

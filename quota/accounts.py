@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from quota.leases import Price
 from quota.ledger import Bucket
 from quota.metering import month_name, month_window
 from quota.postings import balance_of, open_buckets, post
-from quota.records import add_event
+from quota.records import LIVE, add_event
 from quota.store import insert_new, upsert
 from quota.units import CREDIT, MicroCredits
 
@@ -132,6 +132,19 @@ def ensure(connection: sa.Connection, name: str, kind: str, now: datetime) -> Ac
     if found.kind != kind:
         raise Conflict(f"account {name} is a {found.kind}, not a {kind}")
     return found
+
+
+def rename(connection: sa.Connection, account: Account, new: str) -> Account:
+    """Write another name. Raises `Conflict` when it is taken, or while the account has servers: they carry the name."""
+    if find(connection, new) is not None:
+        raise Conflict(f"account {new} exists")
+    table = schema.lease
+    busy = sa.select(sa.func.count()).select_from(table).where(table.c.account_id == account.id, LIVE)
+    if connection.scalar(busy):
+        raise Conflict(f"account {account.name} has servers; stop them first")
+    this = sa.update(schema.account).where(schema.account.c.id == account.id)
+    connection.execute(this.values(name=new))
+    return replace(account, name=new)
 
 
 # Grants

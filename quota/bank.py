@@ -72,6 +72,19 @@ class Bank:
             accounts.freshen(connection, found, now, self.zone)
             return found
 
+    @retried
+    def rename(self, name: str, new: str, by: str) -> Account:
+        """Give an account another name. Its id, and so its ledger, grants, limits and bills, stay; who takes the old
+        name later begins anew. Raises `NotFound`, `Conflict` when the new name is taken or it has servers."""
+        self.seed()
+        with self.store.write() as connection:
+            found = accounts.get(connection, name)
+            lock_account(connection, found.id)
+            renamed = accounts.rename(connection, found, new)
+            detail = {"before": name, "after": new}
+            add_event(connection, self.clock.now(), "account-renamed", account_id=found.id, by=by, detail=detail)
+            return renamed
+
     def account(self, name: str) -> AccountView:
         """One account with its money. Raises `NotFound`."""
         self.seed()

@@ -19,7 +19,7 @@ from quota import billing, entitlement, schema, transitions
 from quota.bank import Bank
 from quota.billing import Bill, Metered
 from quota.book_reads import BookReads
-from quota.errors import Conflict, Reason, Refused, Stale
+from quota.errors import Conflict, NotFound, Reason, Refused, Stale
 from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.ports import Clock, Place
 from quota.records import add_event, change, claim, read_lease
@@ -52,7 +52,7 @@ class Book(BookReads):
         self.store = store
         self.clock = clock
         self.bank = bank
-        self._known: set[str] = set()  # accounts are never deleted
+        self._known: set[str] = set()  # names of accounts; none is ever deleted
 
     @retried
     def reserve(self, request: LeaseRequest, place: Place) -> Lease:
@@ -65,6 +65,14 @@ class Book(BookReads):
         if request.account != request.holder.user:
             raise Refused(Reason.ACCOUNT_FORBIDDEN, account=request.account)
         self._know(request.account)
+        try:
+            return self._reserve(request, place)
+        except NotFound:
+            self._known.discard(request.account)  # it was renamed since, and the name is free for a new one
+            self._know(request.account)
+            return self._reserve(request, place)
+
+    def _reserve(self, request: LeaseRequest, place: Place) -> Lease:
         try:
             with self.store.write() as connection:
                 return Reservation(connection, request, self.clock.now(), self.bank.zone).run(place)

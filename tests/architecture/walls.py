@@ -43,6 +43,7 @@ PURE: dict[str, frozenset[str]] = {
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
     "hub_config/roles.py": frozenset(),
+    "hub_config/placeholders.py": frozenset(),
 }
 
 #: Seams: Protocols and the values they speak of.
