@@ -6,6 +6,7 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as parse_plain
 
 from hub_config import roles
+from quota.facts import unbilled
 from quota.leases import StopReason
 from quota.vitals import Vitals, to_note
 from quota.web import scrape
@@ -169,6 +171,16 @@ async def test_processes_without_a_port_tell_by_their_heartbeats(service: Servic
     assert value(found, "berth_agent_cycles_total", host="h2") == 0
     assert value(found, "berth_agent_last_success_age_seconds", host="h2") is None
     assert value(found, "berth_agent_errors_total", host="h2") is None
+
+
+async def test_x15_leases_that_run_uncharged_are_found_on_every_database(desk: Desk) -> None:
+    late, ended = desk.run(profile="test"), desk.run("bob", profile="test")
+    desk.clock.advance(100)
+    desk.end(ended)
+    desk.run("carol", profile="test")
+    assert [lease.id for lease in unbilled(desk.store, desk.now - timedelta(seconds=60))] == [late.id]
+    desk.book.meter(desk.book.lease(late.id), desk.now)
+    assert unbilled(desk.store, desk.now - timedelta(seconds=60)) == []
 
 
 async def test_a_book_that_is_down_is_said_and_the_rest_is_absent(
