@@ -12,7 +12,11 @@ from pathlib import Path
 from hub_config.screen import complain, say
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-DEBIAN_PACKAGES = {"chromium": ("chromium", "the browser tests"), "cc": ("gcc libc6-dev", "the NVML shim")}
+DEBIAN_PACKAGES = {
+    "chromium": ("chromium", "the browser tests"),
+    "cc": ("gcc libc6-dev", "the NVML shim"),
+    "initdb": ("postgresql", "the tests on PostgreSQL"),
+}
 #: Folders of tests by whether they start whole sites; a test holds that none is left out.
 SITES = ("tests/integration", "tests/browser")
 IN_PROCESS = ("tests/unit", "tests/contract", "tests/crash", "tests/architecture", "tests/device")
@@ -59,7 +63,7 @@ def run_side_by_side(suite: Sequence[str]) -> int:
 
 def bring_packages() -> None:
     """Install the Debian packages that are missing when run as root; else say which tests will be skipped."""
-    missing = {name: package for name, package in DEBIAN_PACKAGES.items() if shutil.which(name) is None}
+    missing = {name: package for name, package in DEBIAN_PACKAGES.items() if not _is_here(name)}
     if not missing:
         return
     packages = [part for package, _ in missing.values() for part in package.split()]
@@ -74,3 +78,8 @@ def bring_packages() -> None:
     else:
         for name, (package, what) in missing.items():
             say(f"{name} is not here, so {what} are skipped. On Debian or Ubuntu: sudo apt install {package}")
+
+
+def _is_here(name: str) -> bool:
+    """Whether the program is on PATH, or where Debian keeps those of PostgreSQL."""
+    return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))

@@ -89,6 +89,8 @@ def upgrade(store: Store, to: str = "head") -> None:
     Raises `BerthError` for a book of a newer Berth, and for a PostgreSQL database that is not in UTF-8.
     """
     if store.file is not None:
+        if not store.file.parent.is_dir():
+            raise BerthError(f"there is no folder {store.file.parent} for the book; make it, or correct [book] url")
         private_file(store.file)
     with store.write() as connection:
         if connection.dialect.name == "postgresql":

@@ -87,7 +87,9 @@ class Store:
         """The database in words for people, without a password."""
         if self.file is not None:
             return str(self.file)
-        return self.url.set(drivername="postgresql", query={}).render_as_string(hide_password=True)
+        url = self.url
+        bare = sa.URL.create("postgresql", url.username, None, url.host, url.port, url.database)
+        return bare.render_as_string()
 
     def _sqlite_engine(self) -> sa.Engine:
         assert self.file is not None
@@ -180,7 +182,8 @@ class Store:
             meant = self._meaning(error)
             if meant is None:
                 raise
-            raise meant from error
+            # While a server is away this is raised again and again: the driver's words are in it, its stack is not.
+            raise meant from (None if isinstance(meant, Refused) else error)
 
     def _meaning(self, error: sa.exc.SQLAlchemyError) -> Exception | None:
         """An error of the database in our own words; None for one that is a fault of the program, or a key that is
