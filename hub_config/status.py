@@ -75,11 +75,15 @@ def show(data: DataFolder, *, as_json: bool, watch: bool) -> bool:
             print(json.dumps(found, indent=None if watch else 2) if as_json else as_text(found), flush=True)
             if not watch:
                 break
-            time.sleep(WATCH_SECONDS)
+            _pause(WATCH_SECONDS)
             found = status(data)
     except KeyboardInterrupt:
         print()
     return bool(found["healthy"])
+
+
+def _pause(seconds: float) -> None:
+    time.sleep(seconds)
 
 
 def _latest(book: BookLook) -> Mapping[str, Heartbeat]:

@@ -257,3 +257,29 @@ def test_a_backup_is_remembered(made: Parts, tmp_path: Path) -> None:
     assert done is not None
     assert done["at"].endswith("Z")
     assert "last backup 20" in as_text(status(made.data))
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_watching_shows_it_again_until_ctrl_c(
+    made: Parts, as_json: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("hub_config.status._pause", nap)
+    fill(made, 1)
+    beat(made, "agent", Vitals("fine", made.clock.now()))
+    with Running(made.data):
+        words = ["status", "--watch", "--data", str(made.data.root), *(["--json"] if as_json else [])]
+        assert main(words) == 0
+    out = capsys.readouterr().out
+    assert naps == [2.0, 2.0]
+    if as_json:
+        assert [json.loads(line)["healthy"] for line in out.splitlines() if line] == [True, True]
+    else:
+        assert out.count("No findings.") == 2
+        assert "\x1b" not in out, "no terminal, no control characters"
