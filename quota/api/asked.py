@@ -37,6 +37,9 @@ DEAREST = 10**12
 MOST_KERNELS = 500
 MOST_TERMINALS = 10_000
 LEASE_ID = r"l[0-9a-f]{16}"
+#: An idempotency key: printable ASCII, no space at its ends (HTTP would drop it).
+LONGEST_KEY = 200
+KEY_PATTERN = r"[!-~]([ -~]*[!-~])?"
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -194,7 +197,7 @@ class NewGrant(Amount):
     model_config = ConfigDict(json_schema_extra={"oneOf": [_MICRO, _PLAIN]})
     _needed: ClassVar[bool] = True
 
-    key: str | None = Field(None, min_length=1, max_length=fields.LONGEST_KEY, pattern=f"^{fields.KEY_PATTERN}$")
+    key: str | None = Field(None, min_length=1, max_length=LONGEST_KEY, pattern=f"^{KEY_PATTERN}$")
 
 
 class NewRefund(Amount):
@@ -285,6 +288,18 @@ class Report(BaseModel):
 
 
 # ---- reading them ----
+
+
+def read_key(header: str | None, content: Mapping[str, Any]) -> str | None:
+    """The idempotency key of the header, None where there is none. Raises `Problem` for a bad one, and where the body
+    says another."""
+    if header is None:
+        return None
+    if len(header) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, header):
+        raise fields.wrong("Idempotency-Key", f"1 to {LONGEST_KEY} printable ASCII characters are needed")
+    if content.get("key", header) not in (None, header):
+        raise fields.wrong("key", "the Idempotency-Key header says another one")
+    return header
 
 
 def read(model: type[M], content: Mapping[str, Any], kind: str = "field") -> M:

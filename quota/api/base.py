@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 from quota import tracing
 from quota.answers import Answer
-from quota.api.asked import Paged, Parameters, read
+from quota.api.asked import Paged, Parameters, read, read_key
 from quota.api.operation import Access, Operation, words_of
 from quota.api.paging import Cursors, Key, scope_of
 from quota.api.shapes import Page, Shape
@@ -113,10 +113,7 @@ class ApiHandler(JsonHandler):
 
     def idempotency_key(self) -> str | None:
         """The key in the header. Raises `Problem` for a bad one, and where the body says another."""
-        header = self.request.headers.get("Idempotency-Key")
-        if header is not None:
-            fields.key(header, self.content)
-        return header
+        return read_key(self.request.headers.get("Idempotency-Key"), self.content)
 
     async def _once(self, spec: Operation, key: str, act: Callable[[], Awaitable[Reply | Shape]]) -> None:
         mine, print_ = (self.viewer.name, key), self.fingerprint()

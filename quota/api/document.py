@@ -12,12 +12,11 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from quota.api.asked import Paged, Parameters
+from quota.api.asked import KEY_PATTERN, LONGEST_KEY, Paged, Parameters
 from quota.api.operation import Access, Operation
 from quota.api.routes import ADDRESSES, PATH_PARAMETERS
 from quota.api.shapes import Fault
 from quota.errors import Reason
-from quota.web.fields import KEY_PATTERN, LONGEST_KEY
 from quota.web.problem import TITLES, Why
 
 Json = dict[str, Any]

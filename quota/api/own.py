@@ -185,7 +185,7 @@ class Grants(AccountHandler):
         body = self.body(asked.NewGrant)
         amount = body.amount
         assert amount is not None
-        key = self.ledger_key(fields.key(self.request.headers.get("Idempotency-Key"), self.content))
+        key = self.ledger_key(self.idempotency_key() or body.key)
         account = (await self.account_view(name)).account.name
         bucket = await self.in_thread(
             self.parts.bank.grant, account, amount, by=self.viewer.name, note=body.note, key=key
