@@ -6,6 +6,8 @@ import asyncio
 import os
 from typing import Any
 
+from berth_lab import hush
+
 NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
 SETTING = "berth_lab"
 
@@ -13,6 +15,7 @@ SETTING = "berth_lab"
 def _load_jupyter_server_extension(serverapp: Any) -> None:
     if not all(os.environ.get(name) for name in NEEDED):
         return
+    hush.install()
     try:
         kit = Kit(serverapp, os.environ["BERTH_SERVICE_URL"], os.environ["JUPYTERHUB_API_TOKEN"])
         serverapp.io_loop.add_callback(kit.start)
