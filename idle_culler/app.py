@@ -30,7 +30,7 @@ log = logging.getLogger("berth.idle_culler")
 ROLE = "idle-culler"
 BEAT_SECONDS = 10.0
 #: A verdict that says the same is written again this often, so that readers see that somebody looks.
-SAME_AGAIN = timedelta(seconds=20)
+SAME_AGAIN = timedelta(seconds=60)
 #: The Hub waits up to 10 s for each server that it stops.
 STOPS_AT_ONCE = 8
 

@@ -366,7 +366,7 @@ async def test_the_same_verdict_is_not_written_every_second(world: World) -> Non
     first = world.desk.rows.verdict(lease.id)
     await world.look(1)
     second = world.desk.rows.verdict(lease.id)
-    await world.look(30)
+    await world.look(70)
     third = world.desk.rows.verdict(lease.id)
     assert first and second and third
     assert first.at == second.at < third.at
