@@ -58,7 +58,7 @@ def test_every_trouble_with_the_server_is_one_line_with_a_remedy(
         cluster.url("no_such_database"): "CREATE DATABASE",
         cluster.url(kept, user="nobody_here"): "CREATE ROLE",
         cluster.url(kept, user="keeper"): "password",
-        cluster.url(kept) + "&sslmod=require": "after the ?",
+        cluster.url(kept) + "&sslmod=require": "follows the ?",
         f"sqlite:///{tmp_path}/no/such/folder/book.sqlite": "there is no folder|There is no book|there is no book",
     }
     for number, (url, remedy) in enumerate(troubles.items()):
@@ -184,6 +184,15 @@ def test_nobody_waits_for_ever_for_a_lock(cluster: Cluster, name: str) -> None:
             for setting in ("lock_timeout", "idle_in_transaction_session_timeout", "application_name")
         ]
     assert shown == ["30s", "1min", "berth"]
+
+
+def test_a_row_that_somebody_holds_is_a_busy_book(cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quota.store._SESSION", ("SET lock_timeout = '200ms'",))
+    with Store(cluster.url(name)) as store, store.write() as connection:
+        insert_new(connection, schema.meta, {"key": "held", "value": ""})
+        with pytest.raises(Refused, match="busy") as caught, store.write() as other:
+            insert_new(other, schema.meta, {"key": "held", "value": ""})
+        assert caught.value.reason is Reason.BOOK_UNAVAILABLE
 
 
 # ---- a server that dies ----------------------------------------------------------------------------------------

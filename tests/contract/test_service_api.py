@@ -313,6 +313,7 @@ async def test_i20_looking_at_pages_and_answers_changes_no_lease(service: Servic
     assert desk.book.lease(lease.id) == before
 
 
+@pytest.mark.usefixtures("sqlite_only")  # a lock on the whole book is what only SQLite has
 async def test_a_locked_book_is_a_503_with_a_time_to_come_back(
     service: Service, boss: str, desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
