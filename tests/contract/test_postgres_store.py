@@ -76,7 +76,7 @@ def test_every_trouble_with_the_server_is_one_line_with_a_remedy(
     root = settings(tmp_path / "wrong", cluster.url(kept, user="keeper"))
     assert main(["status", "--data", root]) == 1
     told = capsys.readouterr()
-    assert "put the right password" in told.err and "geheim" not in told.err + told.out
+    assert "put the right password" in told.out and "geheim" not in told.err + told.out
 
 
 def test_a_password_opens_the_book_and_is_never_told(
