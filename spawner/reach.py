@@ -59,4 +59,5 @@ async def http_status(ip: str, port: int, path: str) -> int | None:
         if writer is not None:
             writer.close()
     parts = line.split(maxsplit=2)
-    return int(parts[1]) if len(parts) > 1 and parts[0].startswith(b"HTTP/") and parts[1].isdigit() else None
+    status = parts[1] if len(parts) > 1 and parts[0].startswith(b"HTTP/") else b""
+    return int(status) if len(status) == 3 and status.isdigit() else None
