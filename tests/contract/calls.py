@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from quota import schema
 from quota.answers import Answer
 from quota.bank import Defaults
-from quota.errors import Refused, Stale
+from quota.errors import NotFound, Refused, Stale
 from quota.leases import DeviceState, Lease, StopReason
 from quota.rows import Sample
 from quota.units import CREDIT
@@ -158,6 +158,11 @@ def _seed(desk: Desk, _name: str) -> Run:
     return desk.bank.seed
 
 
+def _rename(desk: Desk, name: str) -> Run:
+    desk.bank.ensure_account(name)
+    return lambda: desk.bank.rename(name, f"{name}-new", by=name)
+
+
 def _limits(desk: Desk, name: str) -> Run:
     desk.bank.ensure_account(name)
     return lambda: desk.bank.set_limits(name, {"max_servers": 3, "profiles": ["a"]}, "admin")
@@ -250,6 +255,7 @@ CALLS: dict[str, Call] = {
     "Bank.grant": Call(_grant),
     "Bank.grant, without a key": Call(_grant_without_key, appends=True),
     "Bank.refund": Call(_refund),
+    "Bank.rename": Call(_rename, again=(NotFound,)),
     "Bank.set_limits": Call(_limits),
     "Bank.set_monthly_grant": Call(_monthly),
     "Bank.set_price": Call(_price),
@@ -277,14 +283,6 @@ CALLS: dict[str, Call] = {
     "Answers.forget_old": Call(_forget),
 }
 
-#: Calls that write nothing, or only by way of one above.
-READS = {
-    "Book": {"lease", "leases", "live", "live_of", "segments", "unsettled"},
-    "Bank": {"accounts", "account_page", "audit", "limits", "monthly_grant", "price", "statement"},
-    "Rows": {"all_signals", "boots", "devices", "events", "meta", "samples", "signals", "verdict", "verdicts"},
-    "Alerts": {"open"},
-    "Answers": {"tidy"},  # by way of forget_old
-}
 #: Calls that are made of others, and are tried like them.
 MADE_OF_OTHERS = {"Book.observe", "Bank.account"}
 
