@@ -3,16 +3,52 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 import sqlalchemy as sa
 
 from quota import schema
-from quota.leases import Holder, Lease, Segment
+from quota.leases import Holder, HolderKind, Lease, Segment, Slot
 from quota.records import LIVE, read_lease, read_leases, read_segments
 from quota.store import Store
+from quota.units import MilliGpu
 
 _UNSETTLED = sa.text("state <> 'SETTLED'")
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """As much of a live lease as says who holds what: a third of the cost of a whole one, where there are thousands."""
+
+    id: str
+    holder: Holder
+    profile: str
+    share: MilliGpu
+    count: int
+    simulated: bool
+    requested_at: datetime
+    slots: tuple[Slot, ...]
+
+
+_HOLDINGS = (
+    sa.select(
+        schema.lease.c.id,
+        schema.lease.c.holder_user,
+        schema.lease.c.holder_server,
+        schema.lease.c.holder_kind,
+        schema.lease.c.profile,
+        schema.lease.c.share,
+        schema.lease.c["count"],
+        schema.lease.c.simulated,
+        schema.lease.c.requested_at,
+        schema.slot.c.host,
+        schema.slot.c.device,
+        schema.slot.c.share.label("part"),
+    )
+    .join(schema.slot, schema.slot.c.lease_id == schema.lease.c.id, isouter=True)
+    .where(LIVE)
+)
 
 
 class BookReads:
@@ -35,6 +71,28 @@ class BookReads:
         where = [] if user is None else [schema.lease.c.holder_user == user]
         with self.store.read() as connection:
             return read_leases(connection, LIVE, *where)
+
+    def holdings(self) -> list[Holding]:
+        """Who holds what, the longest first."""
+        found: dict[str, Holding] = {}
+        with self.store.read() as connection:
+            for row in connection.execute(_HOLDINGS):
+                lease_id, user, server, kind, profile, share, count, simulated, asked, host, device, part = row
+                slots = () if part is None else (Slot(host, device, MilliGpu(part)),)
+                known = found.get(lease_id)
+                if known is None:
+                    holder = Holder(user, server, HolderKind(kind))
+                    share, simulated = MilliGpu(share), bool(simulated)
+                    found[lease_id] = Holding(lease_id, holder, profile, share, count, simulated, asked, slots)
+                else:
+                    found[lease_id] = replace(known, slots=known.slots + slots)
+        return sorted(found.values(), key=lambda each: (each.requested_at, each.id))
+
+    def some(self, lease_ids: Sequence[str]) -> list[Lease]:
+        """These leases (a page of them) in their order; those that are not there are left out."""
+        with self.store.read() as connection:
+            found = {lease.id: lease for lease in read_leases(connection, schema.lease.c.id.in_(lease_ids))}
+        return [found[lease_id] for lease_id in lease_ids if lease_id in found]
 
     def live_of(self, holder: Holder) -> Lease | None:
         """The one live lease of a holder, if any."""

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from quota import bank, leases, ledger, rows
 from quota.api import shapes
+from quota.book_reads import Holding
 from quota.leases import State
 from quota.web.figures import figures
 from quota.web.parts import ProfileView
@@ -135,7 +136,7 @@ def session(line: bank.StatementLine) -> shapes.Session:
     )
 
 
-def device(found: leases.Device, isolation: str, live: Iterable[leases.Lease]) -> shapes.Device:
+def device(found: leases.Device, isolation: str, live: Iterable[Holding]) -> shapes.Device:
     holders = [
         shapes.DeviceHolder(user=held.holder.user, server=held.holder.server, share_milli=int(slot.share))
         for held in live

@@ -52,7 +52,7 @@ class Fleet(ApiHandler):
         """By host and UUID; for everybody, and without money."""
         cursors, after = self.cursors()
         devices = await self.in_thread(self.parts.rows.devices)
-        live = await self.in_thread(self.parts.book.live)
+        live = await self.in_thread(self.parts.book.holdings)
         page, last = cut(devices, device_key, after, self.query(asked.Paged).limit)
         words = self.parts.isolation_words
         held = held_by_device(live)

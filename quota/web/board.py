@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from quota.book_reads import Holding
 from quota.leases import Device, Lease
 from quota.web.lines import DeviceCard, LeaseRow, device_card, rows_of
 from quota.web.lists import Pages, cut
@@ -30,9 +31,10 @@ class BoardView:
 def board(parts: ServiceParts, wanted: str, page: str = "") -> BoardView:
     """One page of it; the template shows money and receipts to administrators alone."""
     devices = {device.uuid: device for device in parts.rows.devices()}
-    live = sorted(parts.book.live(), key=lambda lease: (lease.requested_at, lease.id))
+    live = parts.book.holdings()
     found = [lease for lease in live if not wanted or matches(lease, devices, wanted)]
-    shown, pages = cut(found, page, ROWS)
+    here, pages = cut(found, page, ROWS)
+    shown = parts.book.some([lease.id for lease in here])
     cards = cards_of(devices, found, wanted)
     held = held_by_device(live)
     return BoardView(
@@ -44,7 +46,7 @@ def board(parts: ServiceParts, wanted: str, page: str = "") -> BoardView:
     )
 
 
-def cards_of(devices: Mapping[str, Device], found: Iterable[Lease], wanted: str) -> Sequence[Device]:
+def cards_of(devices: Mapping[str, Device], found: Iterable[Lease | Holding], wanted: str) -> Sequence[Device]:
     """All devices where they are few; else the first of those that match, or that a matching lease holds."""
     if len(devices) <= CARDS or not wanted:
         return list(devices.values())[:CARDS]
@@ -58,16 +60,16 @@ def cards_of(devices: Mapping[str, Device], found: Iterable[Lease], wanted: str)
     return chosen[:CARDS]
 
 
-def held_by_device(live: Iterable[Lease]) -> dict[str, list[Lease]]:
-    """The leases that hold a part of each device."""
-    held: dict[str, list[Lease]] = {}
+def held_by_device(live: Iterable[Holding]) -> dict[str, list[Holding]]:
+    """Who holds a part of each device."""
+    held: dict[str, list[Holding]] = {}
     for lease in live:
         for uuid in {slot.device for slot in lease.slots if slot.device is not None}:
             held.setdefault(uuid, []).append(lease)
     return held
 
 
-def matches(lease: Lease, devices: Mapping[str, Device], wanted: str) -> bool:
+def matches(lease: Lease | Holding, devices: Mapping[str, Device], wanted: str) -> bool:
     """Whether the text is somewhere in the row where a person would look for it."""
     places = [slot.device for slot in lease.slots if slot.device is not None]
     named = [device_words(devices[uuid]) if uuid in devices else uuid for uuid in places]

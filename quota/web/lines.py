@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from quota.book_reads import Holding
 from quota.leases import Device, DeviceState, Lease, State, StopReason, Target
 from quota.units import WHOLE_GPU
 from quota.web.figures import figures
@@ -184,7 +185,7 @@ def _gpu_words(lease: Lease, percent: int | None) -> str:
     return "GPU: shared, not known per server" if lease.share < WHOLE_GPU else "GPU unknown"
 
 
-def device_card(device: Device, leases: Iterable[Lease], isolation: str) -> DeviceCard:
+def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: str) -> DeviceCard:
     """One device with the parts that live leases hold, in the order they were asked for."""
     held = sorted(
         ((lease, slot) for lease in leases for slot in lease.slots if slot.device == device.uuid),

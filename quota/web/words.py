@@ -8,9 +8,10 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
+from typing import Protocol
 
 from quota.leases import Device, DeviceState, Lease, State, StopReason, Target
-from quota.units import CREDIT, MICROSECONDS, show_share
+from quota.units import CREDIT, MICROSECONDS, MilliGpu, show_share
 
 #: Groups digits without letting a line break in between.
 THIN_SPACE = "\u202f"
@@ -173,7 +174,20 @@ def memory_words(mib: int | None) -> str:
     return f"{tenths // 10} GB" if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10} GB"
 
 
-def share_words(lease: Lease) -> str:
+class Shared(Protocol):
+    """What a share is told of: a lease, or as much of one as says who holds what."""
+
+    @property
+    def share(self) -> MilliGpu: ...
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def simulated(self) -> bool: ...
+
+
+def share_words(lease: Shared) -> str:
     """The share of a lease: "1/4 GPU", "2 GPUs", "CPU only"; simulated ones say so."""
     words = show_share(lease.share, lease.count)
     return f"{words}, simulated" if lease.simulated else words

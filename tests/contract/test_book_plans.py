@@ -144,6 +144,7 @@ def test_what_agent_culler_and_pages_read_again_and_again_search_by_an_index(des
     with caught(desk) as sent:
         for leases in (desk.book.live(), desk.book.unsettled(), desk.book.live("bob")):
             assert [each.id for each in leases] == [lease.id]
+        assert [each.id for each in desk.book.holdings()] == [each.id for each in desk.book.some([lease.id])]
         desk.book.live_of(lease.holder)
         desk.book.leases()
         desk.book.leases(before=lease.id)
