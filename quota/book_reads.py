@@ -9,7 +9,7 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from quota import schema
-from quota.leases import Holder, HolderKind, Lease, Segment, Slot
+from quota.leases import Holder, HolderKind, Lease, Segment, Slot, State
 from quota.records import LIVE, read_lease, read_leases, read_segments
 from quota.store import Store
 from quota.units import MilliGpu
@@ -87,6 +87,13 @@ class BookReads:
                 else:
                     found[lease_id] = replace(known, slots=known.slots + slots)
         return sorted(found.values(), key=lambda each: (each.requested_at, each.id))
+
+    def unseen(self, since: datetime) -> list[Lease]:
+        """Running leases that nobody has seen since then."""
+        table = schema.lease
+        silent = sa.func.coalesce(table.c.last_seen, table.c.started_at, type_=schema.UtcMicros) < since
+        with self.store.read() as connection:
+            return read_leases(connection, LIVE, table.c.state == State.RUNNING.value, silent)
 
     def some(self, lease_ids: Sequence[str]) -> list[Lease]:
         """These leases (a page of them) in their order; those that are not there are left out."""

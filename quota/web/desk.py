@@ -115,24 +115,24 @@ def admin(
     parts: ServiceParts, users: Sequence[HubUser] | None, wanted: str, chosen: str, form_key: str, page: str = ""
 ) -> AdminView:
     """One page of accounts with all around it. Blocks; what it reads in full are names, not accounts."""
-    live = sorted(parts.book.live(), key=lambda lease: (lease.requested_at, lease.id))
-    running = live[:RUNNING]
+    live = parts.book.holdings()
+    running = parts.book.some([lease.id for lease in live[:RUNNING]])
     seen = snapshot(parts, running)
     beats = pulses(parts.rows.boots(), seen.now)
     names = sorted({*parts.bank.names(), *(user.name for user in users or ())})
     found, pages = cut([name for name in names if wanted.casefold() in name.casefold()], page, ACCOUNTS)
     views = parts.bank.views_of(found)
-    holding = Counter(lease.account for lease in live)
+    holding = Counter(lease.holder.user for lease in live)  # who pays for it, as the book has it
     admins = {user.name for user in users or () if user.admin}
     known = None if users is None else {user.name for user in users}
     price = parts.bank.price()
     silent = alarms(beats)
     return AdminView(
-        alarms=(*silent, *unseen(live, seen.now), *troubled(seen.devices.values())),
+        alarms=(*silent, *unseen(parts.book.unseen(seen.now - UNSEEN), seen.now), *troubled(seen.devices.values())),
         alerts=standing(parts.alerts.open(), silent),
         pulses=tuple(pulse for pulse, _ in beats),
         running=rows_of(running, seen),
-        more_running=len(live) - len(running),
+        more_running=max(0, len(live) - RUNNING),
         accounts=tuple(account_row(name, views.get(name), name in admins, known, holding[name]) for name in found),
         pages=pages,
         names=tuple(names[:NAMES]),

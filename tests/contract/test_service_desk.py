@@ -161,7 +161,7 @@ async def test_a_fault_of_ours_tells_nothing_but_that_it_happened(
     def broken() -> Any:
         raise RuntimeError("the secret inside")
 
-    monkeypatch.setattr(desk.book, "live", broken)
+    monkeypatch.setattr(desk.book, "holdings", broken)
     answer = await service.browser("alice").get("board")
     assert answer.status_code == 500
     assert "Something went wrong in Berth" in words(answer) and "secret inside" not in answer.text
