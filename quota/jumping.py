@@ -5,13 +5,26 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import sqlalchemy as sa
 
 from quota import schema
-from quota.jumps import RESERVED, SLACK, SOONER, STARTING, STOP, Jump, Life, Reading, made_good, measure
+from quota.jumps import (
+    RESERVED,
+    RUNNING,
+    SOONER,
+    STARTING,
+    STOP,
+    TOLERANCE,
+    Jump,
+    Life,
+    Reading,
+    Written,
+    made_good,
+    measure,
+)
 from quota.leases import Segment, StopReason
 from quota.ports import SteadyClock
 from quota.records import LIVE, Row, add_event, lease_row, read_segments
@@ -29,11 +42,21 @@ _CHUNK = 500  # ids in one statement
 
 
 @dataclass(frozen=True, slots=True)
+class ClockLook:
+    """A look of the agent at its clock: the reading, the number of the latest event then, and how many jumps there
+    were since the runtime was last seen (what ended since may have been recorded by the clock of before)."""
+
+    reading: Reading
+    mark: int
+    unseen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Made:
-    """A jump that was made good: the reading it was made good by, and how many servers were running."""
+    """A jump that was made good: the look it was made good by, and how many servers were running."""
 
     jump: Jump
-    reading: Reading
+    look: ClockLook
     running: int
 
 
@@ -44,24 +67,30 @@ class Jumps:
         self.store = store
         self.clock = clock
 
-    def last(self, host: str) -> Reading | None:
-        """The last reading that was remembered; None where there is none, or what is there cannot be read."""
+    def last(self, host: str) -> ClockLook | None:
+        """The last look that was remembered; None where there is none, or what is there cannot be read."""
         with self.store.read() as connection:
             found = connection.scalar(sa.select(schema.meta.c.value).where(schema.meta.c.key == _key(host)))
         try:
-            wall, run, boot = json.loads(found or "")
-            return Reading(from_micros(int(wall)), timedelta(microseconds=int(run)), str(boot))
+            wall, run, boot, mark, unseen = json.loads(found or "")
+            reading = Reading(from_micros(int(wall)), timedelta(microseconds=int(run)), str(boot))
+            return ClockLook(reading, int(mark), int(unseen))
         except (ValueError, TypeError, OverflowError):
             return None
 
-    @retried
-    def remember(self, host: str, reading: Reading) -> None:
-        """For an agent that comes after this one."""
-        with self.store.write() as connection:
-            _remember(connection, host, reading)
+    def mark(self) -> int:
+        """The number of the latest event: what comes later has a higher one."""
+        with self.store.read() as connection:
+            return connection.scalar(sa.select(sa.func.max(_EVENT.c.id))) or 0
 
     @retried
-    def make_good(self, host: str, before: Reading) -> Made | None:
+    def remember(self, host: str, look: ClockLook) -> None:
+        """For an agent that comes after this one."""
+        with self.store.write() as connection:
+            _remember(connection, host, look)
+
+    @retried
+    def make_good(self, host: str, before: ClockLook) -> Made | None:
         """Bring everything of this host to the new clock and remember it, in one transaction: whoever dies before or
         after it, no jump is made good twice. None where there has been none since `before`.
 
@@ -69,25 +98,28 @@ class Jumps:
         """
         with self.store.write() as connection:
             reading = self.clock.reading()
-            jump = measure(before, reading)
+            jump = measure(before.reading, reading)
             if jump is None:
                 return None
             ids = list(connection.scalars(_live_ids(host)))
-            written = _written(connection, ids)
+            written = _written(connection, ids, before.mark)
             running = sum(_make_good(connection, jump, lease_id, written.get(lease_id, {})) for lease_id in ids)
             _move_hearts(connection, host, jump)
             detail = {"host": host, "seconds": jump.by / timedelta(seconds=1), "running": running}
             add_event(connection, jump.now, JUMPED, by="agent", detail=detail)
-            _remember(connection, host, reading)
-            return Made(jump, reading, running)
+            mark = connection.scalar(sa.select(sa.func.max(_EVENT.c.id))) or 0
+            look = ClockLook(reading, mark, before.unseen + 1)
+            _remember(connection, host, look)
+            return Made(jump, look, running)
 
 
 def _key(host: str) -> str:
     return f"clock:{host}"[:100]
 
 
-def _remember(connection: sa.Connection, host: str, reading: Reading) -> None:
-    value = json.dumps([(reading.wall - _EPOCH) // _MICROSECOND, reading.run // _MICROSECOND, reading.boot])
+def _remember(connection: sa.Connection, host: str, look: ClockLook) -> None:
+    wall, run = (look.reading.wall - _EPOCH) // _MICROSECOND, look.reading.run // _MICROSECOND
+    value = json.dumps([wall, run, look.reading.boot, look.mark, look.unseen])
     upsert(connection, schema.meta, [{"key": _key(host), "value": value}])
 
 
@@ -97,19 +129,20 @@ def _live_ids(host: str) -> sa.Select[Any]:
     return sa.select(_LEASE.c.id).where(LIVE, _LEASE.c.id.not_in(elsewhere)).order_by(_LEASE.c.id)
 
 
-def _written(connection: sa.Connection, ids: Sequence[str]) -> dict[str, dict[str, datetime]]:
-    """When each lease's start and stop were last written, by the clock of then. A later row was written later."""
-    found: dict[str, dict[str, datetime]] = {}
-    kinds = (RESERVED, STARTING, STOP, SOONER)
+def _written(connection: sa.Connection, ids: Sequence[str], mark: int) -> dict[str, dict[str, Written]]:
+    """When each lease's start and stop were last written. A later row was written later, whatever its time says."""
+    found: dict[str, dict[str, Written]] = {}
+    kinds = (RESERVED, STARTING, RUNNING, STOP, SOONER)
     for start in range(0, len(ids), _CHUNK):
         mine = _EVENT.c.lease_id.in_(ids[start : start + _CHUNK])
-        chosen = sa.select(_EVENT.c.lease_id, _EVENT.c.kind, _EVENT.c.at).where(mine, _EVENT.c.kind.in_(kinds))
-        for lease_id, kind, at in connection.execute(chosen.order_by(_EVENT.c.id)):
-            found.setdefault(lease_id, {})[STOP if kind == SOONER else kind] = at
+        columns = (_EVENT.c.lease_id, _EVENT.c.kind, _EVENT.c.at, _EVENT.c.id)
+        chosen = sa.select(*columns).where(mine, _EVENT.c.kind.in_(kinds)).order_by(_EVENT.c.id)
+        for lease_id, kind, at, number in connection.execute(chosen):
+            found.setdefault(lease_id, {})[STOP if kind == SOONER else kind] = Written(at, number > mark)
     return found
 
 
-def _make_good(connection: sa.Connection, jump: Jump, lease_id: str, written: Mapping[str, datetime]) -> bool:
+def _make_good(connection: sa.Connection, jump: Jump, lease_id: str, written: Mapping[str, Written]) -> bool:
     """One lease, claimed whoever has written it. Tells whether it was running."""
     bump = sa.update(_LEASE).where(_LEASE.c.id == lease_id, LIVE).values(version=_LEASE.c.version + 1)
     if connection.execute(bump).rowcount != 1:
@@ -128,7 +161,7 @@ def _make_good(connection: sa.Connection, jump: Jump, lease_id: str, written: Ma
     return before.running is not None
 
 
-def _life(row: Row, segments: Iterable[Segment], written: Mapping[str, datetime]) -> Life:
+def _life(row: Row, segments: Iterable[Segment], written: Mapping[str, Written]) -> Life:
     return Life(
         requested_at=row["requested_at"],
         deadline=row["deadline"],
@@ -161,6 +194,6 @@ def _move_hearts(connection: sa.Connection, host: str, jump: Jump) -> None:
     by = jump.by // _MICROSECOND
     forward = jump.by > _NONE
     chosen = [_BEAT.c.host == host]
-    chosen.append(_BEAT.c.beat_at < jump.now - jump.blind if forward else _BEAT.c.beat_at > jump.now + SLACK)
+    chosen.append(_BEAT.c.beat_at < jump.now - jump.blind if forward else _BEAT.c.beat_at > jump.now + TOLERANCE)
     moved = {name: sa.type_coerce(_BEAT.c[name], sa.BigInteger) + by for name in ("beat_at", "started_at")}
     connection.execute(sa.update(_BEAT).where(*chosen).values(**moved))

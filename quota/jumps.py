@@ -10,8 +10,9 @@ the machine really ran. The agent compares both hands at every look (`measure`) 
 Either way a segment's length stays the time that ran, nothing lies in the future, and nothing overlaps. Terms (a
 notice, a start's deadline) move along; an end that was set to the calendar (`CALENDAR`) stays where its user put it.
 
-Which stamps are of the old time: all but those of the last `blind` seconds of the new clock (between two looks of the
-agent). Where that cannot be told, the doubt is the user's gain and at most `blind`.
+Which stamps are of the old time: those of events that were in the book at the agent's last look, by their numbers; of
+later ones all but those within the last `blind` seconds of the new clock (between two looks of the agent). Where that
+cannot be told, the doubt is the user's gain and at most `blind`.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SLACK = timedelta(seconds=5)
 #: Ends that were set to a time of day, not to a length of time.
 CALENDAR = frozenset({StopReason.SHUTDOWN, StopReason.WINDOW_END})
 
-RESERVED, STARTING, STOP = "lease-reserved", "lease-starting", "stop-requested"
+RESERVED, STARTING, RUNNING, STOP = "lease-reserved", "lease-starting", "lease-running", "stop-requested"
 SOONER = "stop-sooner"
 _NONE = timedelta(0)
 
@@ -81,8 +82,20 @@ def measure(before: Reading, after: Reading) -> Jump | None:
 
 
 @dataclass(frozen=True, slots=True)
+class Written:
+    """When an event last happened, by the clock of then, and whether that was after the agent's last look."""
+
+    at: datetime
+    late: bool
+
+    def old(self, jump: Jump) -> bool:
+        """Whether it happened before the jump."""
+        return not self.late or jump.old(self.at)
+
+
+@dataclass(frozen=True, slots=True)
 class Life:
-    """What one live lease has on record. `written` tells when (by the clock of then) an event last happened."""
+    """What one live lease has on record; `written` are the events of its start and stop."""
 
     requested_at: datetime
     deadline: datetime | None
@@ -92,7 +105,7 @@ class Life:
     stop_reason: StopReason | None
     stop_after: datetime | None
     segments: tuple[Segment, ...]
-    written: Mapping[str, datetime]
+    written: Mapping[str, Written]
 
     @property
     def running(self) -> Segment | None:
@@ -112,21 +125,21 @@ def made_good(life: Life, jump: Jump) -> Life:
 
 
 def _ran_before(life: Life, running: Segment, jump: Jump) -> bool:
-    """Whether it ran at the jump already. What the agent has seen alive it saw at an earlier look."""
-    seen = life.last_seen is not None and life.started_at is not None and life.last_seen > life.started_at
-    return seen or jump.old(running.started_at)
+    """Whether it ran at the jump already."""
+    began = life.written.get(RUNNING)
+    return jump.old(running.started_at) if began is None else Written(running.started_at, began.late).old(jump)
 
 
 def _deadline(life: Life, jump: Jump) -> datetime | None:
     set_at = life.written.get(STARTING)
-    if life.deadline is None or set_at is None or not jump.old(set_at):
+    if life.deadline is None or set_at is None or not set_at.old(jump):
         return life.deadline
     return life.deadline + jump.by
 
 
 def _stop_after(life: Life, jump: Jump) -> datetime | None:
     set_at = life.written.get(STOP)
-    if life.stop_after is None or set_at is None or not jump.old(set_at):
+    if life.stop_after is None or set_at is None or not set_at.old(jump):
         return life.stop_after
     if life.stop_reason in CALENDAR and life.stop_after > jump.before:
         return max(life.stop_after, jump.now)  # one that the jump went over is due now, and ended in good order

@@ -7,13 +7,12 @@ only it meters. What it remembers is in the book too: a jump while no agent ran 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
 from quota.alerts import Alerts
-from quota.jumping import JUMPED, Jumps, Made
-from quota.jumps import Jump, Reading, carried, measure
+from quota.jumping import JUMPED, ClockLook, Jumps, Made
+from quota.jumps import SLACK, Jump, Reading, carried, measure
 from quota.ports import SteadyClock
 from spawner.ports import Look, Seen, Unreachable
 
@@ -34,28 +33,29 @@ class SteadyHand:
         self._jumps = jumps
         self._host = host
         self._alerts = alerts
-        self._last: Reading | None = None
+        self._last: ClockLook | None = None
         self._remembered: timedelta | None = None
         self._told: timedelta | None = None  # how long the machine had run when the alert was raised
-        self._pending: Jump | None = None
-        self._ends: dict[str, datetime] = {}  # ends that were recorded by the old clock, by the new one
+        self._jump: Jump | None = None  # the last one that this process has made good
+        self._good: datetime | None = None  # when the runtime was last seen, by the clock of then
+        self._ends: dict[str, datetime | None] = {}  # ends recorded by a clock of before; None: nobody can tell when
 
     def look(self) -> tuple[datetime, bool]:
         """The present, and whether the clock has jumped since the last look. Raises what the book raises; then
         nothing was made good, and the next look sees the same jump."""
-        reading = self._clock.reading()
+        mark, reading = self._jumps.mark(), self._clock.reading()
         before = self._last or self._jumps.last(self._host)
         made = None
-        if before is not None and measure(before, reading) is not None:
+        if before is not None and measure(before.reading, reading) is not None:
             made = self._jumps.make_good(self._host, before)
         if made is not None:
-            reading = self._last = made.reading
-            self._pending, self._remembered = made.jump, reading.run
+            self._last, self._jump = made.look, made.jump
+            reading, self._remembered = made.look.reading, made.look.reading.run
             self._tell(made)
-        elif before is None or before.boot != reading.boot or reading.run < before.run:
-            self._last = reading
+        elif before is None or before.reading.boot != reading.boot or reading.run < before.reading.run:
+            self._last = ClockLook(reading, mark)
         else:
-            self._last = carried(before, reading)
+            self._last = ClockLook(carried(before.reading, reading), mark, before.unseen)
         if self._remembered is None or reading.run - self._remembered >= REMEMBER_EVERY:
             self._jumps.remember(self._host, self._last)
             self._remembered = reading.run
@@ -63,22 +63,39 @@ class SteadyHand:
         return reading.wall, made is not None
 
     def by_new_clock(self, look: Look) -> Look:
-        """A look in which ends that were recorded before the jump are told by the new clock."""
-        if isinstance(look, Unreachable):
+        """A look in which ends that were recorded before a jump are told by the new clock; an end of which that cannot
+        be told has no time, and then the last observation counts."""
+        if isinstance(look, Unreachable) or self._last is None:
             return look
-        if self._pending is not None:
-            self._ends = _old_ends(look, self._pending)
-            self._pending = None
-        self._ends = {lease_id: end for lease_id, end in self._ends.items() if lease_id in look}
+        now = self._clock.now()
+        if self._last.unseen:
+            self._ends |= {seen.lease_id: self._end(seen, now) for seen in look.values() if seen.ended_at is not None}
+            self._last = replace(self._last, unseen=0)
+            self._jumps.remember(self._host, self._last)
+        self._good = now
+        ahead = {
+            seen.lease_id: None for seen in look.values() if seen.ended_at is not None and seen.ended_at > now + SLACK
+        }
+        self._ends = {lease_id: end for lease_id, end in {**ahead, **self._ends}.items() if lease_id in look}
         moved = {lease_id: replace(look[lease_id], ended_at=end) for lease_id, end in self._ends.items()}
         return {**look, **moved} if moved else look
+
+    def _end(self, seen: Seen, now: datetime) -> datetime | None:
+        """When a server ended whose record may be of the clock before the jump; where both may be, the earlier."""
+        jump, end = self._jump, seen.ended_at
+        if jump is None or end is None or self._last is None or self._last.unseen > 1:
+            return None  # by which clock of several nobody knows, or only the agent before this one did
+        new = jump.now - jump.blind <= end <= now + SLACK
+        old = end <= jump.before and (self._good is None or end >= self._good - SLACK)
+        found = [moment for moment, may in ((end, new), (end + jump.by, old)) if may]
+        return min(found, default=None)
 
     def _tell(self, made: Made) -> None:
         words = jump_words(self._host, made.jump, made.running)
         log.warning("%s", words, extra={"event": JUMPED})
         if self._alerts is not None and abs(made.jump.by) >= TELL_FROM:
             self._alerts.put(self._alert, "clock", words, {"seconds": made.jump.by / timedelta(seconds=1)})
-            self._told = made.reading.run
+            self._told = made.look.reading.run
 
     def _tell_no_longer(self, reading: Reading) -> None:
         if self._alerts is None:
@@ -95,14 +112,6 @@ class SteadyHand:
 
 
 _NEVER = timedelta.max
-
-
-def _old_ends(look: Mapping[str, Seen], jump: Jump) -> dict[str, datetime]:
-    return {
-        seen.lease_id: seen.ended_at + jump.by
-        for seen in look.values()
-        if not seen.running and seen.ended_at is not None and jump.old(seen.ended_at)
-    }
 
 
 def jump_words(host: str, jump: Jump, running: int) -> str:

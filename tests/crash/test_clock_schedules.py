@@ -1,8 +1,9 @@
 """Random schedules of starts, ends, stops, outages, restarts and jumps of the clock, against the real agent and book.
 
 What every schedule must keep, by the hand of the clock that never jumps: nobody pays for more than ran; who ended on
-record pays for exactly that; whose end nobody recorded pays to where the server was last seen; no figure is negative,
-nothing counts time that lies ahead, and the audit finds nothing. A seed makes the same schedule every time.
+record pays for exactly that; whose end nobody recorded (or recorded by a clock that jumped twice, or whose agent died,
+before the runtime was seen again) pays to where the server was last seen; no figure is negative, nothing counts time
+that lies ahead, and the audit finds nothing. A seed makes the same schedule every time.
 """
 
 from __future__ import annotations
@@ -48,8 +49,10 @@ class Schedule:
         self.seen: dict[str, timedelta] = {}
         self.ended: dict[str, timedelta] = {}
         self.recorded: set[str] = set()
+        self.untold: set[str] = set()  # ended since the runtime was last seen
         self.starting: list[Lease] = []
         self.jumped = False
+        self.doubts = 0  # jumps since the runtime was last seen; a restart of the agent makes one two
         self.agents = 1
 
     # ---- what happens ----
@@ -69,6 +72,8 @@ class Schedule:
         self.jumped = False
         self.note()
         if not self.site.runtime.outage:
+            self.recorded -= self.untold if self.doubts > 1 else set()
+            self.untold, self.doubts = set(), 0
             self.seen |= {lease_id: self.site.clock.run for lease_id in self.site.runtime.alive()}
         self.check()
 
@@ -123,6 +128,7 @@ class Schedule:
 
     def restart(self) -> None:
         self.agents += 1
+        self.doubts *= 2
         self.site.agent = self.site.new_agent(f"agent-{self.agents}")
 
     def jump(self) -> None:
@@ -130,12 +136,14 @@ class Schedule:
         if not self.jumped:
             self.site.clock.jump(self.draw.choice(JUMPS))
             self.jumped = True
+            self.doubts += 1
 
     def note(self) -> None:
         for lease_id, server in self.site.runtime.servers.items():
             if not server.running and server.ended_at is not None and lease_id not in self.ended:
                 self.ended[lease_id] = self.site.clock.run
                 self.recorded.add(lease_id)
+                self.untold.add(lease_id)
 
     # ---- what must hold ----
 
