@@ -105,7 +105,7 @@ def fill_hub(file: Path, users: int) -> None:
 
 def house(folder: Path, toml: str, leases: int, users: int, rounds: int) -> dict[str, dict[str, float]]:
     """Milliseconds and size of each address in a house of this size."""
-    from tests.harness import Stack  # a program of the clone, not of an installation
+    from tests.harness import Stack, free_port  # a program of the clone, not of an installation
 
     stack = Stack(folder, toml)
     with stack:  # makes the folder, the secrets and the Hub's database
@@ -115,6 +115,7 @@ def house(folder: Path, toml: str, leases: int, users: int, rounds: int) -> dict
     fill_book(made, leases, users)
     made.store.close()
     fill_hub(made.data.hub / "jupyterhub.sqlite", users)
+    stack.port = free_port()  # somebody may have taken the old one while the books were filled
     try:
         stack.up()
         admin = stack.admin
