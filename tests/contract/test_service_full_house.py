@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from quota.bank import Defaults
-from quota.leases import Holder
 from quota.web import board, desk, hub
-from tests.fakes.book import asking, gpu, open_desk, place
+from tests.fakes.book import asking, open_desk, place
 from tests.fakes.service import PREFIX, Service, open_service
 
 
@@ -125,26 +124,3 @@ async def test_the_list_of_users_is_not_asked_for_again_while_nothing_changed(
     service.hub.down = True
     with pytest.raises(hub.HubUnavailable):
         await service.parts.hub.users()
-
-
-async def test_who_holds_what_is_told_alike_by_leases_and_holdings(service: Service) -> None:
-    desk = service.desk
-    desk.rows.put_devices("h2", [gpu(number, host="h2") for number in range(3)])
-    desk.run("two", share=1000, count=2)
-    desk.end(desk.run("gone", share=0, count=0))
-    desk.run("cpu", share=0, count=0)
-    told = {each.id: each for each in desk.book.holdings()}
-    assert told.keys() == {lease.id for lease in desk.book.live()}
-    for lease in desk.book.live():
-        for name in ("holder", "profile", "share", "count", "simulated", "requested_at", "slots"):
-            assert getattr(told[lease.id], name) == getattr(lease, name), name
-    some = [*told][3:6]
-    assert [lease.id for lease in desk.book.some([*reversed(some), "l0"])] == [*reversed(some)]
-
-
-async def test_the_accounts_of_a_page_are_those_asked_for(service: Service) -> None:
-    bank = service.parts.bank
-    assert set(bank.views_of(["user00", "user05", "nobody"])) == {"user00", "user05"}
-    assert bank.views_of([]) == {}
-    assert bank.views_of(["user00"])["user00"] == bank.account("user00")
-    assert Holder("user00", "") == service.desk.book.live("user00")[0].holder
