@@ -131,7 +131,10 @@ async def test_the_log_holds_no_token_and_no_query(service: Service, caplog: pyt
     await client.get("oauth_callback?code=hidden-code&state=1")
     token = service.hub.add_user("bob")
     await service.api(token).get("me")
-    assert "GET /services/berth/board alice" in caplog.text
+    lines = [record for record in caplog.records if record.name == "berth.web.access"]
+    asked = [(getattr(line, "path", ""), getattr(line, "by", None)) for line in lines]
+    assert ("/services/berth/board", "alice") in asked
+    assert not any(secret in str(vars(line)) for line in lines for secret in ("hidden", token))
     for secret in ("hidden", token, *service.hub.tokens, service.hub.service_token):
         assert not any(secret in record.getMessage() for record in caplog.records if record.name != "httpx")
     assert "xsrf cookie" not in caplog.text
