@@ -52,7 +52,7 @@ class Schedule:
         self.untold: set[str] = set()  # ended since the runtime was last seen
         self.starting: list[Lease] = []
         self.jumped = False
-        self.doubts = 0  # jumps since the runtime was last seen; a restart of the agent makes one two
+        self.doubts = 0  # jumps, and restarts of the agent, since the runtime was last seen
         self.agents = 1
 
     # ---- what happens ----
@@ -128,7 +128,7 @@ class Schedule:
 
     def restart(self) -> None:
         self.agents += 1
-        self.doubts *= 2
+        self.doubts += 1
         self.site.agent = self.site.new_agent(f"agent-{self.agents}")
 
     def jump(self) -> None:
