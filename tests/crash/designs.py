@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
@@ -10,12 +9,12 @@ from datetime import datetime
 import sqlalchemy as sa
 
 from quota import ledger, schema
-from quota.billing import charge_due
 from quota.book import Book
 from quota.leases import Lease, State, Target
 from quota.ledger import Kind
-from quota.metering import month_name
+from quota.metering import month_name, usage
 from quota.postings import legs_of, post
+from quota.pricing import charge_due
 from quota.records import lease_row, read_segments
 from spawner import drift as plan
 from spawner.agent import Agent
@@ -129,24 +128,27 @@ class Unlabelled(Runtime):
 
 
 def settle_in_three(book: Book, lease: Lease, now: datetime) -> None:
+    """Right as long as nobody dies in it. The number of the charge is the next that is free, not the lease's own."""
     with book.store.read() as connection:
         row = lease_row(connection, lease.id)
         segments = read_segments(connection, [lease.id])[lease.id]
-    due = 0 if row["void"] or not segments else charge_due(segments, lease.ended_at or now)
+        mine = sa.select(schema.posting.c.key).where(schema.posting.c.lease_id == lease.id).distinct()
+        number = sum(key.startswith("charge:") for key in connection.scalars(mine)) + 1
+    end, free = lease.ended_at or now, bool(row["void"]) or not segments
+    due, used = (0, 0) if free else (charge_due(segments, end), usage(segments, end))
     amount, month = due - row["charged"], month_name(now, book.bank.zone)
     if amount:
         with book.store.write() as connection:
-            charge = ledger.charge(lease.id, lease.account_id, 0, amount, row["held"], [])
-            post(connection, now, month, replace(charge, key=f"charge:{secrets.token_hex(8)}"))
+            post(connection, now, month, ledger.charge(lease.id, lease.account_id, number, amount, row["held"], []))
     if row["held"] > amount:
         with book.store.write() as connection:
             back = ledger.give_back(list(legs_of(connection, lease.id)), row["held"] - amount)
-            given = ledger.hand_back(Kind.SETTLE, lease.id, lease.account_id, back, set())
-            post(connection, now, month, replace(given, key=f"settle:{secrets.token_hex(8)}"))
+            post(connection, now, month, ledger.hand_back(Kind.SETTLE, lease.id, lease.account_id, back, set()))
     with book.store.write() as connection:
-        table = schema.lease
-        values = {"state": State.SETTLED.value, "charged": due, "held": 0, "metered_until": lease.ended_at or now}
-        connection.execute(sa.update(table).where(table.c.id == lease.id).values(version=lease.version + 1, **values))
+        table, charges = schema.lease, number if amount else number - 1
+        values = {"state": State.SETTLED.value, "charged": due, "usage": used, "held": 0, "charges": charges}
+        times = {"metered_until": end, "version": lease.version + 1}
+        connection.execute(sa.update(table).where(table.c.id == lease.id).values(**values, **times))
 
 
 WRONG: dict[str, Design] = {

@@ -11,16 +11,19 @@ import random
 
 import pytest
 
+from quota.leases import Target
 from tests.crash.designs import WRONG
-from tests.crash.parts import BEFORE, BEGIN, HUB_BEGIN, Template
+from tests.crash.hub import Session
+from tests.crash.parts import BEFORE, BEGIN, HUB_BEGIN, LOOK, Template
 from tests.crash.trouble import KINDS, OUTAGES, At, story
+from tests.crash.world import RIGHT, AgentLife, Life, World
 
 pytestmark = pytest.mark.crash
 
 #: Of all that could happen at a step, these are tried at each by default; the others at a sample.
 ALWAYS = ("dies", "no answer")
 SAMPLED = tuple(kind for kind in (*KINDS, *OUTAGES) if kind not in ALWAYS)
-SAMPLE, PAIRS = 36, 36
+SAMPLE, PAIRS = 24, 30
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +63,36 @@ def test_n02_deaths_at_any_two_durable_steps_heal(template: Template, steps: lis
     """After the first the rest of the story differs; the second comes so many steps of that one later."""
     pairs = [{first: "dies", second: "dies"} for first, second in itertools.combinations(range(1, len(steps) + 1), 2)]
     assert wrong(template, pairs if deep else random.Random(2).sample(pairs, PAIRS)) == []
+
+
+@pytest.mark.parametrize("name", [None, "a stop is not swapped on what it was decided on"])
+def test_an_agent_that_takes_a_hub_for_dead_does_not_stop_what_it_confirmed_meanwhile(
+    name: str | None, template: Template
+) -> None:
+    """A silent hub comes back and confirms its server after the agent has read the book, and before it writes."""
+    met: list[str] = []
+
+    def comes_back_while_the_agent_looks(world: World, life: Life, point: str) -> None:
+        if point == LOOK and isinstance(life, AgentLife) and not met:
+            met.append(world.book.live()[0].state.value)
+            for _ in range(2):
+                world.advance(1)
+                world.turn(60)
+            met.append(world.book.live()[0].state.value)
+
+    world = World(template, comes_back_while_the_agent_looks, WRONG[name] if name else RIGHT)
+    assert world.hub is not None
+    try:
+        world.start(Session("ada", "gpu-1-2", stays=30, boot=10.0))
+        world.turn(60)
+        world.hub.paused_until = world.hub.loop.time() + 35
+        world.advance(34)
+        world.cycle()
+        (lease,) = world.book.live()
+        assert met == ["STARTING", "RUNNING"]
+        assert lease.target is (Target.STOP if name else Target.RUN)
+    finally:
+        world.close()
 
 
 @pytest.mark.timeout(3600)

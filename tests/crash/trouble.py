@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from quota.errors import Reason, Refused, Stale
 from quota.leases import State, StopReason
 from tests.crash.hub import Session
-from tests.crash.parts import AFTER, BEFORE, BEGIN, COMMITTED, DURABLE, READ, USERS, Template, Violation
+from tests.crash.parts import AFTER, BEFORE, BEGIN, COMMITTED, DURABLE, LOOK, READ, USERS, Template, Violation
 from tests.crash.world import RIGHT, TURNS, AgentLife, Design, Life, World
 
 
@@ -58,11 +58,16 @@ class Chaos:
 
     def happen(self, world: World, life: Life, point: str) -> None:
         draw = self.draw.random()
-        if draw < 0.12:
-            others_act(world, life, self.draw.choice((1, 4, 16, 40)))
-        elif draw < 0.125:
+        if draw < (0.30 if point == LOOK else 0.12):  # between a reading of the book and what follows from it
+            if self.draw.random() < 0.2:
+                world.start(self.session())
+            others_act(world, life, self.draw.choice((1, 4, 16, 60)))
+            if self.draw.random() < 0.3:
+                world.advance(1)  # what waits a moment goes on
+                others_act(world, life, 60)
+        elif draw < 0.127:
             world.advance(self.draw.choice((3, 25, 40)))
-        elif draw < 0.129:
+        elif draw < 0.130:
             strike(world, recorded=self.draw.random() < 0.7, which=self.draw.random())
         elif draw < 0.131:
             world.runtime.outage = "" if world.runtime.outage else "no answer"
@@ -107,7 +112,7 @@ class Chaos:
                         world.book.cancel_stop(lease.id, "admin")
 
 
-def violation(seed: int, template: Template, design: Design = RIGHT, steps: int = 24) -> str | None:
+def violation(seed: int, template: Template, design: Design = RIGHT, steps: int = 20) -> str | None:
     """What is wrong in this seed's world, if anything: some minutes of trouble, then health."""
     chaos = Chaos(seed)
     world = World(template, chaos, design)

@@ -263,7 +263,11 @@ class World:
             lease = self._lease(lease_id)
         finally:
             self.actor = before
-        if lease is None or lease.started_at is None:
+        if lease is None:
+            return
+        if self.actor is self.life and lease.live and lease.target is Target.RUN:
+            self.fail(f"{lease_id} is wanted, and the agent removed its server")
+        if lease.started_at is None:
             return
         if running and lease.state is State.RUNNING and lease.target is Target.RUN:
             self.fail(f"{lease_id} is confirmed and wanted, and was removed")
