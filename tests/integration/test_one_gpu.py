@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -53,6 +53,37 @@ class Watch(threading.Thread):
             while not self.done.is_set():
                 self.most = max(self.most, book.execute(f"SELECT COALESCE(MAX(held), 0) FROM ({live})").fetchone()[0])
                 self.looks += 1
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_n04_the_same_user_starts_by_browser_rest_and_admin_at_once(stack: Stack, turn: int) -> None:
+    me, admin, together = stack.researcher, stack.admin, threading.Barrier(3)
+    options = {"profile": "gpu-1-2"}
+    me.browser.get("/hub/spawn").raise_for_status()
+    before = {lease["id"] for lease in me.leases()}
+
+    def by_form() -> int:
+        return me.browser.post(f"/hub/spawn?_xsrf={me.xsrf}", data=options, follow_redirects=False).status_code
+
+    ways = [by_form, lambda: me.ask_start(options).status_code, lambda: admin.ask_start(user=me.name).status_code]
+
+    def at_once(way: Callable[[], int]) -> int:
+        together.wait(30)
+        return way()
+
+    with ThreadPoolExecutor(3) as pool:
+        answers = list(pool.map(at_once, ways[turn:] + ways[:turn]))
+    assert all(code < 500 for code in answers) and any(code < 400 for code in answers), answers
+    until(me.ready, 60, "one of them is ready")
+    made = [lease for lease in me.leases() if lease["id"] not in before]
+    (lease,) = [lease for lease in made if lease["state"] == "RUNNING"]
+    assert made == [lease], "one lease, one hold"
+    assert len(stack.server_processes()) == 1
+    with closing(sqlite3.connect(f"file:{stack.data / 'book.sqlite'}?mode=ro", uri=True)) as book:
+        holds = book.execute("SELECT count(DISTINCT key) FROM posting WHERE key = ?", (f"hold:{lease['id']}",))
+        held = book.execute("SELECT count(*) FROM balance WHERE sub LIKE 'held:%' AND amount <> 0")
+        assert (holds.fetchone()[0], held.fetchone()[0]) == ((1, 1) if lease["count"] else (0, 0))
+    me.stop()
 
 
 def test_p03_fifty_parallel_starts_of_a_half_make_two(stack: Stack) -> None:
