@@ -175,7 +175,7 @@ def test_kill_of_everything_and_the_next_up_heals(stack: Stack) -> None:
     me.start("gpu-1-4")
     lease_id = me.lease()["id"]
     until(lambda: me.lease(lease_id)["state"] == "RUNNING", 10)
-    while_true(lambda: me.ready(), 2, "it runs for a while")
+    while_true(lambda: me.ready(), 5, "it runs for longer than from one note of its sight to the next")
     stack.kill_everything()
     assert stack.leftovers() == []
     stack.up()
