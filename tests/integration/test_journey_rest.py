@@ -231,8 +231,16 @@ def test_s20_other_names_are_refused_at_log_in_with_words(stack: Stack, name: st
     assert stack.answers()
 
 
-def test_s20_capital_server_names_are_the_hubs_own_400(stack: Stack) -> None:
-    assert stack.researcher.refused({"profile": "cpu"}, server="Train").status == 400
+def test_s20_x10_x18_a_look_alike_server_touches_neither_the_first_nor_its_files(stack: Stack) -> None:
+    me = stack.researcher
+    me.start("cpu", server="train")
+    (first,) = (lease for lease in me.leases() if lease["state"] == "RUNNING")
+    (home,) = (Path(server.environ()["HOME"]) for server in stack.server_processes())
+    (home / "mine.txt").write_text("kept", encoding="utf-8")
+    assert me.refused({"profile": "cpu"}, server="Train").status == 400  # the Hub's own rule
+    assert me.ready("train") and me.lease(first["id"])["target"] == "RUN"
+    me.stop(server="train")
+    assert (home / "mine.txt").read_text(encoding="utf-8") == "kept", "no stop deletes what is a user's"
 
 
 def test_x14_a_grant_by_hand_is_a_bucket_of_its_own_and_stays(stack: Stack) -> None:
