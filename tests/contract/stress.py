@@ -34,6 +34,10 @@ class Worker:
         leases = self.desk.book.unsettled() if self.random.random() < 0.9 else self.desk.book.leases(limit=10)
         return self.random.choice(leases) if leases else None
 
+    def shuffled(self, leases: list[Lease]) -> list[Lease]:
+        """In no order, so that a lock taken in the order given would meet others."""
+        return self.random.sample(leases, k=len(leases))
+
     def request(self) -> LeaseRequest:
         share, count = self.random.choice(SIZES)
         return asking(self.random.choice(USERS), self.random.choice(SERVERS), share, count)
@@ -72,7 +76,7 @@ class Worker:
             lambda: book.cancel_stop(lease.id, self.name),
             lambda: book.void(lease.id),
             lambda: desk.bank.refund(lease.id, None, self.name, ""),
-            lambda: book.observe_all(self.random.sample(book.live(), k=len(book.live())), desk.now),
+            lambda: book.observe_all(self.shuffled(book.live()), desk.now),
             lambda: rows.put_sample(lease.id, Sample(desk.now, 1.5, 20)),
             lambda: rows.put_signal(lease.id, "kit", {"busy": True}, desk.now),
             lambda: rows.put_verdict(lease.id, desk.now, "keep", "rule", "words", {}),
