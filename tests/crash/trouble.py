@@ -59,12 +59,7 @@ class Chaos:
     def happen(self, world: World, life: Life, point: str) -> None:
         draw = self.draw.random()
         if draw < (0.30 if point == LOOK else 0.12):  # between a reading of the book and what follows from it
-            if self.draw.random() < 0.2:
-                world.start(self.session())
-            others_act(world, life, self.draw.choice((1, 4, 16, 60)))
-            if self.draw.random() < 0.3:
-                world.advance(1)  # what waits a moment goes on
-                others_act(world, life, 60)
+            self.race(world, life)
         elif draw < 0.127:
             world.advance(self.draw.choice((3, 25, 40)))
         elif draw < 0.130:
@@ -83,6 +78,14 @@ class Chaos:
             no_answer(point)
         elif 0.175 <= draw < 0.177 and world.hub is not None:
             world.hub.paused_until = world.hub.loop.time() + self.draw.choice((10, 35, 50))
+
+    def race(self, world: World, life: Life) -> None:
+        if self.draw.random() < 0.2:
+            world.start(self.session())
+        others_act(world, life, self.draw.choice((1, 4, 16, 60)))
+        if self.draw.random() < 0.3:
+            world.advance(1)  # what waits a moment goes on
+            others_act(world, life, 60)
 
     def kill_hub(self, world: World) -> None:
         arrive = self.draw.uniform(0, 25) if self.draw.random() < 0.8 else None

@@ -137,7 +137,14 @@ def test_a_closed_terminal_ends_everything_in_order(tmp_path: Path) -> None:
     stack = Stack(tmp_path / "data")
     argv = [*berth_command(), "up", "--data", str(stack.data), "--port", str(stack.port)]
     environment = clean_environment()
-    with subprocess.Popen(argv, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as up:
+    with subprocess.Popen(
+        argv,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL),  # even where the tests run under nohup
+    ) as up:
         try:
             until(stack.answers, 60, "it is up")
             until(lambda: (stack.data / "up.json").exists(), 10)
