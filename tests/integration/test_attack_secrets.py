@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from tests.harness import Stack, until
+from tests.harness.stack import _command
 
 pytestmark = pytest.mark.hub
 
@@ -97,8 +98,11 @@ class Story:
         for role in ("admin", "researcher"):
             self.know(**{f"password of {role}": stack.passwords()[role]["password"]})
         for process in stack._leftover_processes():
-            environment = process.environ()
-            self.environments[f"{process.pid} {' '.join(process.cmdline())[:80]}"] = environment
+            try:
+                command, environment = " ".join(process.cmdline()), process.environ()
+            except psutil.NoSuchProcess:
+                continue
+            self.environments[f"{process.pid} {command[:80]}"] = environment
             self.know(**{f"{process.pid}/{name}": environment[name] for name in environment if "TOKEN" in name})
         for person in (stack.researcher, stack.admin, stack.person("second")):
             self.know(**{f"token of {person.name}": person.token})
@@ -176,7 +180,7 @@ def test_no_secret_is_in_a_process_list(story: Story) -> None:
     processes = story.stack._leftover_processes()
     assert len(processes) >= 7
     for process in processes:
-        line = " ".join(process.cmdline())
+        line = _command(process)
         assert not story.found_in(line), line
         assert not re.search(r"(?i)(token|password|secret)[=:]\S", line), line
 
@@ -245,15 +249,23 @@ def test_what_was_loosened_is_private_again_after_a_restart(story: Story) -> Non
     assert set(loose(data)) <= {str(data / "screen.log")}
 
 
+def children(process: psutil.Process) -> list[psutil.Process]:
+    """All its descendants; none where it has ended meanwhile."""
+    try:
+        return process.children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
 def test_everything_listens_on_loopback_alone(story: Story) -> None:
     heard: dict[str, set[str]] = {}
     story.stack.researcher.start("cpu")
     for process in until(story.stack._leftover_processes, 10, "processes"):
-        for child in (process, *process.children(recursive=True)):
+        for child in (process, *children(process)):
             try:
                 sockets = child.net_connections("inet")
                 name = " ".join(child.cmdline())[:60]
-            except psutil.Error:
+            except psutil.NoSuchProcess:
                 continue
             for plug in sockets:
                 if plug.status == psutil.CONN_LISTEN or (

@@ -49,11 +49,16 @@ static const struct rule *rule_of(const struct rules *rules, const char *functio
     return NULL;
 }
 
-/* What a call meets: the scenario now (`*found`), its hangs, its crash, its failures. `index` is a device's, or -1. */
+/* What a call meets: the scenario now (`*found`), its hangs, its crash, its failures. `index` is a device's, or -1.
+ * A call that hangs comes back when the scenario no longer says so, but never into another boot of the driver. */
 static status meet(const char *function, long index, struct scenario *found) {
-    long began = now_ms();
+    long began = now_ms(), hung = 0, boot = 0;
     for (;;) {
         status result = load(found);
+        if (hung && (result != SUCCESS || found->boot != boot)) {
+            pause_ms(10);
+            continue;
+        }
         if (result != SUCCESS) return result;
         if (index >= 0 && (unsigned int)index >= found->count) return INVALID_ARGUMENT;
         const struct rules *own = index >= 0 ? &found->devices[index].rules : &found->rules;
@@ -62,6 +67,8 @@ static status meet(const char *function, long index, struct scenario *found) {
         if (fail == NULL && index >= 0) fail = rule_of(&found->rules, function, FAIL);
         if (rule_of(own, function, CRASH) != NULL) abort();
         if (hang == NULL || (hang->ms >= 0 && now_ms() - began >= hang->ms)) return fail != NULL ? fail->error : SUCCESS;
+        hung = 1;
+        boot = found->boot;
         pause_ms(10);
     }
 }

@@ -163,6 +163,20 @@ def test_a_restart_ends_what_ran_and_is_unknown_until_it_answers(script: Script)
     assert script.state.busy is False and script.state.last_execute_at == broke
 
 
+def test_the_last_words_of_a_dead_process_do_not_keep_its_kernel_busy() -> None:
+    """They are read after the end of the connection was told of; the process that follows is another speaker."""
+    clock = FakeClock()
+    state = KernelState("k", blind_since=None)
+    state.blinded(clock.now())
+    state.message("status", {"msg_id": "r", "msg_type": EXECUTE}, {"execution_state": "busy"}, clock.now(), "first")
+    assert state.busy is True
+    clock.advance(2)
+    state.sighted(clock.now(), "second")
+    assert state.busy is False and state.last_execute_at == clock.now()
+    state.message("execute_input", {"msg_id": "s", "msg_type": EXECUTE}, {}, clock.now(), "second")
+    assert state.busy is True
+
+
 @pytest.mark.parametrize("parent", [{}, {"msg_type": EXECUTE}, {"msg_type": EXECUTE, "msg_id": 3}], ids=str)
 def test_a_mangled_parent_changes_nothing(script: Script, parent: dict[str, Any]) -> None:
     script.state.message("status", parent, {"execution_state": "busy"}, script.clock.now())

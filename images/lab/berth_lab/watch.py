@@ -55,6 +55,7 @@ class Run:
     """One execution in flight."""
 
     since: datetime
+    speaker: str = ""  # the session that told of it: another process of the kernel has another
     spoke: bool = False  # it published its input, so it is not a front end's silent question
 
 
@@ -74,22 +75,24 @@ class KernelState:
             return True
         return None if self.blind_since is not None else False
 
-    def message(self, kind: str, parent: dict[str, Any], content: dict[str, Any], now: datetime) -> None:
-        """Take in one iopub message; anything that is not about an execution changes nothing."""
+    def message(
+        self, kind: str, parent: dict[str, Any], content: dict[str, Any], now: datetime, speaker: str = ""
+    ) -> None:
+        """Take in one iopub message of the session `speaker`; what is not about an execution changes nothing."""
         request = parent.get("msg_id")
         if parent.get("msg_type") != "execute_request" or not isinstance(request, str):
             return
         if kind == "execute_input":
-            self._begin(request, now, spoke=True)
+            self._begin(request, now, speaker, spoke=True)
         elif kind == "status" and content.get("execution_state") == "busy":
-            self._begin(request, now, spoke=False)
+            self._begin(request, now, speaker, spoke=False)
         elif kind == "status" and content.get("execution_state") == "idle":
             self._end(request, now)
 
-    def _begin(self, request: str, now: datetime, *, spoke: bool) -> None:
+    def _begin(self, request: str, now: datetime, speaker: str, *, spoke: bool) -> None:
         if request == self._done:
             return
-        run = self.running.setdefault(request, Run(now))
+        run = self.running.setdefault(request, Run(now, speaker))
         if spoke:
             run.spoke = True
             self.last_execute_at = now
@@ -100,12 +103,16 @@ class KernelState:
         if run is None or run.spoke or now - run.since >= SILENT_IS_USE:
             self.last_execute_at = now
 
-    def sighted(self, now: datetime) -> None:
-        """The kernel has answered: its main shell is free, and whatever begins from now on is seen. What was seen to
-        begin before goes on until it is seen to end (on a subshell, it may)."""
+    def sighted(self, now: datetime, speaker: str = "") -> None:
+        """The kernel has answered as `speaker`: its main shell is free, and whatever begins from now on is seen. What
+        it was seen to begin before goes on until it is seen to end (on a subshell, it may); what was told by another
+        process ended with that one (its last words may be read after its end)."""
         if self.blind_since is None:
             return
-        if now - self.blind_since > BLIND_IS_USE:
+        ended = [request for request, run in self.running.items() if run.speaker != speaker]
+        for request in ended:
+            del self.running[request]
+        if ended or now - self.blind_since > BLIND_IS_USE:
             self.last_execute_at = now
         self.blind_since = None
 
@@ -193,13 +200,14 @@ class KernelWatch:
         if message is None:
             return
         before = self.state.busy
-        parent = message["parent_header"] or {}
+        parent, header = message["parent_header"] or {}, message["header"]
+        speaker = str(header.get("session", ""))
         if self._probe and parent.get("msg_id") == self._probe:
-            self.state.sighted(utcnow())
+            self.state.sighted(utcnow(), speaker)
             self._probe = ""
             self._drop_shell()
         else:
-            self.state.message(message["header"]["msg_type"], parent, message["content"], utcnow())
+            self.state.message(header["msg_type"], parent, message["content"], utcnow(), speaker)
         if self.state.busy is not before:
             self._changed()
 
