@@ -130,10 +130,10 @@ def problem_text(problem: Problem, request_id: str = "") -> str:
 
 
 def busy() -> Problem:
-    """The book is locked by somebody else for longer than we care to wait."""
-    return Problem(
-        503, Why.BOOK_UNAVAILABLE, "The book is busy at the moment. Nothing was changed.", {"Retry-After": "2"}
-    )
+    """The book is locked for longer than we care to wait, or the connection to it is lost: then even a commit may have
+    happened whose answer was not heard."""
+    words = "The book did not answer in time. If you asked for a change, look whether it was made before you repeat it."
+    return Problem(503, Why.BOOK_UNAVAILABLE, words, {"Retry-After": "2"})
 
 
 def _refused(error: Refused, parts: ServiceParts) -> Problem:
