@@ -46,6 +46,8 @@ class Handler(HubOAuthenticated, RequestHandler):
         self.hub_auth = parts.hub_auth or HubOAuth.instance()
         self.raw = bytearray()
         self.overflow = False
+        #: Whether the body is still to come: tornado ends the connection behind an answer that did not wait for it.
+        self.early = True
 
     # ---- bodies ----
 
@@ -59,6 +61,7 @@ class Handler(HubOAuthenticated, RequestHandler):
         self.overflow = size > LARGEST_BODY
         if size > LARGEST_DRAINED:
             self.answer_problem(too_large())
+        self.early = False
         connection = self.request.connection
         if isinstance(connection, HTTP1Connection):
             connection.set_max_body_size(LARGEST_DRAINED)
@@ -141,6 +144,8 @@ class Handler(HubOAuthenticated, RequestHandler):
         """Finish the request with an error."""
         self.clear()
         self.set_status(problem.status)
+        if self.early:  # said, so that the proxy sends nobody else's request into a connection that is about to end
+            self.set_header("Connection", "close")
         for name, value in problem.headers.items():
             self.set_header(name, value)
         self.show_problem(problem)

@@ -30,8 +30,16 @@ def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
 
+def _decimal(text: str) -> Decimal:
+    """Raises `ValueError` for an exponent that is beyond even a `Decimal`."""
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"{text[:40]} is beyond counting") from None
+
+
 #: How JSON is read: decimals as they stand, and nothing that is not JSON.
-_EXACT: Mapping[str, Any] = {"parse_float": Decimal, "parse_constant": _no_constant}
+_EXACT: Mapping[str, Any] = {"parse_float": _decimal, "parse_constant": _no_constant}
 
 
 def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -60,6 +60,8 @@ BODIES: dict[str, bytes] = {
     "half a list": b'{"credits": ' + b"[" * 60_000,
     "a number of a million places": b'{"credits": 1e999999}',
     "a number of a billion places": b'{"credits": 1e-999999999}',
+    "an exponent of 25 digits": b'{"credits": 1e9999999999999999999999999}',
+    "an exponent of minus 25 digits": b'{"credits": 1e-9999999999999999999999999}',
     "an integer of 60,000 digits": b'{"amount_micro_credits": ' + b"9" * 60_000 + b"}",
     "a fraction of 60,000 digits": b'{"credits": 0.' + b"9" * 60_000 + b"}",
     "text of 60,000 digits": b'{"credits": "' + b"9" * 60_000 + b'"}',
@@ -173,6 +175,27 @@ async def test_a_body_of_two_lengths_hides_no_second_request(service: Service) -
     allowed = {"a folded line"}
     assert {what for what, found in zip(LENGTHS, hidden, strict=True) if found} <= allowed
     assert b'"status": "ok"' in await bare(service, HIDDEN, seconds=1.5), "the control"
+
+
+EARLY = {
+    "a method that is none": f"FOO {PREFIX}api/v1/me HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a method of WebDAV at a page": f"PROPFIND {PREFIX}board HTTP/1.1\r\nHost: x\r\n\r\n",
+    "an address that is no text": f"GET {PREFIX}api/v1/accounts/%FF HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a web socket": f"GET {PREFIX}api/v1/me HTTP/1.1\r\nHost: x\r\nSec-Fetch-Mode: websocket\r\n\r\n",
+    "a body of a gigabyte": f"POST {PREFIX}api/v1/me HTTP/1.1\r\nHost: x\r\nContent-Length: {1 << 30}\r\n\r\n",
+    "an address that is not there": f"GET {PREFIX}api/v1/nothing HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a method that is not offered": f"PATCH {PREFIX}api/v1/me HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+async def test_a_refusal_that_ends_the_connection_says_so(service: Service) -> None:
+    """The proxy sends requests of many people through one connection. One that ends unannounced takes with it what
+    somebody else sends at that moment, and a POST is not sent again."""
+    for what, request in EARLY.items():
+        answer = await bare(service, request.encode() + HIDDEN, seconds=1)
+        head = answer.partition(b"\r\n\r\n")[0].lower()
+        assert head.startswith(b"http/1.1 4"), what
+        assert (b"connection: close" in head) != (b'"status": "ok"' in answer), what
 
 
 async def test_a_head_that_never_ends_is_cut(service: Service) -> None:
