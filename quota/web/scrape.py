@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
 
 from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
@@ -70,6 +71,14 @@ class _Page:
         yield from self._book
 
 
+def _encoder(accepted: str) -> tuple[Callable[[Any], bytes], str]:
+    """How the page is written, and its type; the plain format where what is asked for cannot be read."""
+    try:
+        return choose_encoder(accepted)
+    except (TypeError, ValueError):  # a version that is none: prometheus_client compares it all the same
+        return choose_encoder("")
+
+
 class MetricsPage(JsonHandler):
     """For the scrape token, and for administrators who look themselves."""
 
@@ -96,7 +105,7 @@ class MetricsPage(JsonHandler):
         scraper: Scraper = self.application.settings["berth_scraper"]
         meters: Meters = self.application.settings["berth_meters"]
         facts, profiles = await scraper.look()
-        encode, kind = choose_encoder(self.request.headers.get("Accept", ""))
+        encode, kind = _encoder(self.request.headers.get("Accept", ""))
         page = _Page(meters, families(facts, profiles, self.parts.clock.now()))
         self.set_header("Content-Type", kind)
         self.finish(encode(page))

@@ -109,6 +109,15 @@ async def test_both_forms_are_valid(service: Service, desk: Desk) -> None:
         assert family.type != "untyped", family.name
 
 
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text; version=abc", "text/plain; version=x", ";;,=", "*/*;q=z"]
+)
+async def test_whoever_asks_for_no_known_form_gets_the_plain_one(service: Service, accept: str) -> None:
+    answer = await scraped(service, Accept=accept)
+    assert answer.status_code == 200, answer.text
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
 async def test_what_the_book_says(service: Service, desk: Desk) -> None:
     desk.run(profile="test")
     desk.run("bob", profile="test", share=250)
