@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from IPython.core.shellapp import InteractiveShellApp
+from jupyter_server.serverapp import ServerApp
 from jupyterhub.app import JupyterHub
 from jupyterhub.metrics import PeriodicMetricsCollector
 from jupyterhub.scopes import scope_definitions
 from jupyterhub.services.service import Service
 from traitlets import HasTraits
-from traitlets.config import Config, Configurable, LazyConfigValue
+from traitlets.config import Config, Configurable, JSONFileConfigLoader, LazyConfigValue, PyFileConfigLoader
 
 from hub_config import jupyterhub_config, roles
 from hub_config.compose import Parts
 from hub_config.datafolder import DataFolder
 from hub_config.ports import Ports
 from hub_config.settings import Settings
+from spawner.homes import settings_folder
+from tests.architecture.source import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +93,33 @@ def test_x27_every_scope_exists() -> None:
     known = {*scope_definitions, *roles.CUSTOM_SCOPES}
     asked = {*roles.USER_SCOPES, *roles.SERVER_SCOPES, *(scope for role in roles.ROLES for scope in role["scopes"])}
     assert not {scope.partition("!")[0] for scope in asked} - known
+
+
+SERVER_CLASSES = {
+    each.__name__: each
+    for chosen in (ServerApp, InteractiveShellApp)
+    for each in inspect.getmro(chosen)
+    if issubclass(each, Configurable)
+}
+
+
+@pytest.mark.parametrize("name", ["berth_lab.json", "ipython_config.py"])
+def test_x27_every_key_that_a_notebook_server_is_given_is_a_trait(name: str) -> None:
+    """They are read in the users' servers, where a key that nothing reads is passed over without a word too."""
+    loader = JSONFileConfigLoader if name.endswith(".json") else PyFileConfigLoader
+    settings = settings_of(loader(name, str(ROOT / "images" / "lab" / "etc")).load_config())
+    assert settings
+    for section, key, _ in settings:
+        assert key in SERVER_CLASSES[section].class_traits(config=True), f"{section}.{key}"
+
+
+def test_x27_every_setting_of_jupyterlab_is_one_of_its_plugins() -> None:
+    text = (settings_folder() / "labconfig" / "default_setting_overrides.json").read_text(encoding="utf-8")
+    schemas = Path(sys.prefix) / "share" / "jupyter" / "lab" / "schemas"
+    for plugin, settings in json.loads(text).items():
+        extension, _, name = plugin.partition(":")
+        schema = json.loads((schemas / extension / f"{name}.json").read_text(encoding="utf-8"))
+        assert set(settings) <= set(schema["properties"]), plugin
 
 
 def test_x27_the_search_has_teeth(shipped: Config) -> None:

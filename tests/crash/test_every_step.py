@@ -95,6 +95,28 @@ def test_an_agent_that_takes_a_hub_for_dead_does_not_stop_what_it_confirmed_mean
         world.close()
 
 
+def test_a_hub_that_was_given_up_while_it_made_a_home_starts_nothing(template: Template) -> None:
+    """It stands still for longer than an owner is waited for, and goes on when its room is free for others already."""
+    world = World(template)
+    assert world.hub is not None
+    try:
+        world.start(Session("ada", "gpu-1-2", slow=(20.0, 0.0)))
+        for _ in range(5):
+            world.second()
+        (lease,) = world.book.live()
+        assert lease.state.value == "STARTING" and not world.runtime.calls, "it is making the home"
+        world.hub.paused_until = world.hub.loop.time() + 70
+        for _ in range(69):
+            world.second()
+        assert world.book.live() == [], "the agent has given it up"
+        for _ in range(5):
+            world.second()  # it goes on; the world sees to it that nothing runs without a lease
+        assert world.runtime.calls == []
+        world.heal()
+    finally:
+        world.close()
+
+
 @pytest.mark.timeout(3600)
 def test_settlement_in_three_commits_is_caught_by_a_death_between_them(template: Template) -> None:
     design = WRONG["settlement in three commits without natural keys"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from quota.leases import Lease, State, StopReason, Target
-from spawner.ports import ServerSpec
+from spawner.ports import Look, ServerSpec
 from tests.integration.agent_site import SimulatedSite, quick_folder, simulated_site
 
 SECOND = timedelta(seconds=1)
@@ -151,6 +151,32 @@ def test_s12_a_deaf_server_is_forced_and_its_state_is_clear(world: SimulatedSite
     assert world.runtime.alive() == {lease.id} and world.now(lease).state is State.RUNNING
     world.live_for(5)
     assert world.now(lease).state is State.SETTLED
+    world.assert_clean()
+
+
+def test_s02_an_end_between_the_last_look_and_the_removal_is_charged_by_its_record(
+    world: SimulatedSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that nothing could end is removed at last, and its record with it: so that is read first."""
+    lease, looks = world.run(share=1000), world.runtime.look
+    monkeypatch.setattr(world.runtime, "stop", lambda *_: None)  # neither asking nor forcing helps
+    world.book.request_stop(lease.id, StopReason.ADMIN)
+    world.live_for(29)
+    assert world.runtime.alive() == {lease.id}
+
+    def ends_right_after_it() -> Look:
+        seen = looks()
+        monkeypatch.setattr(world.runtime, "look", looks)
+        world.clock.advance(0.5)
+        world.runtime.end(lease.id, 0)
+        return seen
+
+    monkeypatch.setattr(world.runtime, "look", ends_right_after_it)
+    world.live_for(6)
+    assert ("remove", lease.id) in world.runtime.calls
+    done = world.now(lease)
+    assert done.state is State.SETTLED and done.ended_at and done.started_at
+    assert done.ended_at - done.started_at == 30.5 * SECOND
     world.assert_clean()
 
 

@@ -129,6 +129,16 @@ def test_i13_gpu_60_s_cpu_300_s_stop_times_differ() -> None:
     assert isinstance(gpu_short, Warn) and isinstance(cpu_short, Keep)
 
 
+@pytest.mark.parametrize("days", [3, 4, 40])
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_x25_no_age_ends_a_server_that_is_used(days: int, gpus: int) -> None:
+    """However old it is and however often its time was renewed: age is no rule here."""
+    of = lease(gpus, started=days * DAY)
+    uses = [kit(kernel(True, days * DAY, days * DAY)), kit(kernel(last=60)), host(98.0, 3), *([gpu(80)] * gpus)]
+    for use in uses:
+        assert isinstance(judge({**quiet(last=DAY), **use}, WARNED, of), Keep), use
+
+
 def test_i20_looking_does_not_move_the_deadline() -> None:
     first = judge(quiet(last=1600), watched(warned=100))
     assert isinstance(first, Warn)
