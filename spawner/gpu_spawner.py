@@ -31,12 +31,13 @@ from spawner.homes import prepare_home, settings_folder
 from spawner.hub_facts import asked_by, name_of
 from spawner.messages import status, words
 from spawner.names import check_username
-from spawner.ports import Seen, ServerSpec, Unreachable
+from spawner.ports import ServerSpec
 from spawner.profiles import Choice, parse_choice
 from spawner.progress import Progress
 from spawner.reach import connects, free_port, http_status, reachable
 from spawner.start import GiveUp, Start
-from spawner.threads import begin, in_thread, looks_at
+from spawner.stopping import Stop, exit_code
+from spawner.threads import begin, in_thread
 from spawner.wiring import Wiring
 
 __all__ = ["GpuSpawner", "LocalGpuSpawner", "Wiring"]
@@ -46,8 +47,6 @@ __all__ = ["GpuSpawner", "LocalGpuSpawner", "Wiring"]
 CANCEL_SECONDS: Final = 0.7
 #: `poll` of many servers shares one look of at most this age.
 POLL_AGE_SECONDS: Final = 1.0
-#: A stop waits so long for the agent to free the room: who is told "stopped" should find it free.
-FREED_SECONDS: Final = 3.0
 
 
 class GpuSpawner(Spawner):
@@ -245,24 +244,8 @@ class GpuSpawner(Spawner):
         lease_id = self._lease_id or await self._live_id()
         if not lease_id:
             return
-        await self._tell_book(lease_id, why)
-        grace = 0.0 if now else self.stop_grace
-        if not await self._end(lease_id, grace):
-            self.log.error("The server of lease %s has not ended yet; the agent goes on with it", lease_id)
-            return
-        await self._try("given up", self.wiring.book.acknowledge, lease_id, self.wiring.boot)
-        await self._until_freed(lease_id)
-
-    async def _until_freed(self, lease_id: str) -> None:
-        """Wait, within bounds, until the agent has seen for itself that nothing runs."""
-        asked = time.monotonic()
-        while time.monotonic() < asked + FREED_SECONDS:
-            try:
-                if not (await in_thread(self.wiring.book.lease, lease_id)).live:
-                    return
-            except Exception:
-                return
-            await asyncio.sleep(0.1)
+        stop = Stop(self.wiring, lease_id, why, in_vain=self._start_failed_after_ready)
+        await stop.run(0.0 if now else self.stop_grace)
 
     def _why_stopped(self) -> GiveUp:
         """A reason that is in the book already stays; this one is for a stop that came by the Hub alone."""
@@ -275,42 +258,6 @@ class GpuSpawner(Spawner):
     def _start_failed_after_ready(self) -> bool:
         """The Hub gives up a server that does not answer *it*, or for which it could not add a route."""
         return bool(self._waiting_for_response or self._proxy_pending or self._unproven)
-
-    async def _tell_book(self, lease_id: str, why: GiveUp) -> None:
-        book = self.wiring.book
-        if self._start_failed_after_ready:
-            await self._try("voided", book.void, lease_id)
-        await self._try(
-            "told to stop",
-            book.request_stop,
-            lease_id,
-            why.reason,
-            detail=why.detail,
-            by=why.by,
-            stop_after=self.wiring.clock.now(),
-        )
-
-    async def _end(self, lease_id: str, grace: float) -> bool:
-        """Whether the server has been seen to be gone, forced after the grace."""
-        runtime, asked = self.wiring.runtime, time.monotonic()
-        await self._try("asked to end", runtime.stop, lease_id, grace)
-        while time.monotonic() < asked + grace + 2:
-            if await self._exit_code(lease_id, time.monotonic() - 0.05) is not None:
-                return True
-            await asyncio.sleep(0.05)
-        # The last look may be old by now, and a removal takes the record of an end away before the agent has read it.
-        if await self._exit_code(lease_id, time.monotonic()) is not None:
-            return True
-        return await self._try("forced to end", runtime.remove, lease_id)
-
-    async def _try(self, what: str, call: Any, *args: Any, **kwargs: Any) -> bool:
-        """A call that must not keep the rest of a stop from happening."""
-        try:
-            await in_thread(call, *args, **kwargs)
-        except Exception:
-            self.log.exception("The server of %s could not be %s", self._log_name, what)
-            return False
-        return True
 
     async def _live_id(self) -> str:
         """The lease of this server by its holder; "" where there is none or the book does not tell."""
@@ -330,14 +277,7 @@ class GpuSpawner(Spawner):
         if not self._lease_id:
             return await self._poll_by_holder()
         newer_than = max(self._looked_for_after, time.monotonic() - POLL_AGE_SECONDS)
-        return await self._exit_code(self._lease_id, newer_than)
-
-    async def _exit_code(self, lease_id: str, newer_than: float) -> int | None:
-        look = await looks_at(self.wiring.runtime).newer_than(newer_than)
-        if isinstance(look, Unreachable):
-            return None
-        seen = look.get(lease_id, Seen(lease_id, running=False))
-        return None if seen.running else seen.exit_code or 0
+        return await exit_code(self.wiring.runtime, self._lease_id, newer_than)
 
     async def _poll_by_holder(self) -> int | None:
         """No state: never started here, refused, or the Hub was killed before it could save it."""
@@ -352,7 +292,7 @@ class GpuSpawner(Spawner):
         if lease.state in (State.RESERVED, State.STARTING):
             # Only what was once confirmed is adopted: a start of a hub that is dead is ended by the agent.
             return None if lease.owner == wiring.boot else 0
-        return await self._exit_code(lease.id, time.monotonic() - POLL_AGE_SECONDS)
+        return await exit_code(wiring.runtime, lease.id, time.monotonic() - POLL_AGE_SECONDS)
 
     async def get_url(self) -> str:
         """Asked after a restart of the Hub, for a server that runs. One without state was confirmed in the moment

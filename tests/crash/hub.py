@@ -19,7 +19,7 @@ import pytest
 from jupyterhub.spawner import Spawner
 
 from quota.leases import Lease
-from spawner import gpu_spawner, start, threads
+from spawner import gpu_spawner, start, stopping, threads
 from spawner.gpu_spawner import LocalGpuSpawner, Wiring
 from spawner.placement import best_fit
 from spawner.ports import ServerSpec
@@ -67,7 +67,7 @@ class Present:
 def install(patch: pytest.MonkeyPatch) -> None:
     """Put the world's clock and its one thread where the spawner has the machine's."""
     clock = SimpleNamespace(monotonic=lambda: Present.world.clock.run.total_seconds())
-    for module in (start, gpu_spawner, threads):
+    for module in (start, stopping, gpu_spawner, threads):
         patch.setattr(module, "time", clock)
         patch.setattr(module, "in_thread", _in_thread)
     patch.setattr(gpu_spawner, "free_port", lambda: 12345)
@@ -255,6 +255,7 @@ class Hub:
         """User.stop: only what runs is stopped."""
         spawner = self.spawners[user]
         if await spawner.poll() is None:
+            self.world.unwanted.add(spawner._lease_id)
             await spawner.stop()
         spawner.clear_state()
         self._save(user, running=False, state={})

@@ -94,6 +94,7 @@ class World:
         self.wrong: Violation | None = None
         self.hub_rows = {user: HubRow() for user in USERS}
         self.sessions: dict[str, Session] = {}
+        self.unwanted: set[str] = set()  # stopped by the Hub; the book may not have been told yet
         self.late: list[tuple[datetime, ServerSpec]] = []
         self.back_at: datetime | None = None  # when a dead hub is started again
         self.supervised: list[str] = []  # boots whose death will be put on record
@@ -269,7 +270,7 @@ class World:
             self.fail(f"{lease_id} is wanted, and the agent removed its server")
         if lease.started_at is None:
             return
-        if running and lease.state is State.RUNNING and lease.target is Target.RUN:
+        if running and lease.state is State.RUNNING and lease.target is Target.RUN and lease_id not in self.unwanted:
             self.fail(f"{lease_id} is confirmed and wanted, and was removed")
         if lease_id in self.runtime.recorded and lease.ended_at is None:
             since = self.clock.now() - (lease.stop_after or self.clock.now())

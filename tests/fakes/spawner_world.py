@@ -14,7 +14,7 @@ from jupyterhub.spawner import SpawnException
 
 from quota.clock import SystemClock
 from quota.leases import State, StopReason, Target
-from spawner import gpu_spawner, start
+from spawner import gpu_spawner, start, stopping
 from spawner.gpu_spawner import LocalGpuSpawner, Wiring
 from spawner.placement import best_fit
 from spawner.profiles import DEFAULT_PROFILES
@@ -50,8 +50,9 @@ class World:
             service_url="http://127.0.0.1:9/services/berth/",
         )
         monkeypatch.setattr(gpu_spawner, "free_port", lambda: 12345)
-        monkeypatch.setattr(gpu_spawner, "FREED_SECONDS", 0.0)  # there is no agent here
+        monkeypatch.setattr(stopping, "FREED_SECONDS", 0.0)  # there is no agent here
         monkeypatch.setattr(start, "RETRY_SECONDS", 0.05)
+        monkeypatch.setattr(stopping, "RETRY_SECONDS", 0.05)
 
     def spawner(self, user: str = "alice", server: str = "", **options: Any) -> LocalGpuSpawner:
         world = self

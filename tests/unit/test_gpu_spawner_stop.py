@@ -74,6 +74,22 @@ async def test_a_stop_with_the_book_down_ends_the_server_all_the_same(world: Wor
     assert not world.runtime.alive()
 
 
+async def test_a_stop_that_neither_book_nor_runtime_heard_of_is_in_the_book_once_it_is_back(world: World) -> None:
+    """Else the server would go on, charged, and nobody would know that it was stopped."""
+    spawner = world.spawner()
+    await spawner.start()
+    spawner._waiting_for_response = True  # in vain, too
+    world.book.broken = {"request_stop", "acknowledge", "live_of", "lease", "void"}
+    world.runtime.outage = "away"
+    await spawner.stop()
+    assert world.runtime.alive() == {"l1"}
+    assert world.book.one().target is Target.RUN
+    world.book.broken = set()
+    await until(lambda: world.book.one().target is Target.STOP)
+    assert world.book.one().stop_reason is StopReason.FAILED
+    assert world.book.voided == {"l1"}
+
+
 @pytest.mark.parametrize("flag", ["_waiting_for_response", "_proxy_pending"])
 async def test_s06_a_start_that_fails_after_the_answer_costs_nothing(world: World, flag: str) -> None:
     spawner = world.spawner(profile="gpu-1")
