@@ -13,11 +13,12 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from quota import tracing
 from quota.errors import BerthError, Reason, Refused, Stale
-from quota.leases import Lease, LeaseRequest, State, StopReason, Target
+from quota.leases import Holder, Lease, LeaseRequest, State, StopReason, Target
 from quota.transitions import IllegalMove
 from spawner import metrics
 from spawner.fleet import describe, held_words
@@ -85,13 +86,17 @@ class Start:
         Raises `Refused`: what the book refuses, STOPPING, STOP_REQUESTED, START_FAILED (facts `exit_code`, `tail`,
         `log`), START_TIMEOUT, BOOK_UNAVAILABLE. Then nothing is held any more, or is on its way to be given back.
         """
-        tracing.bind(user=self._request.holder.user, server=self._request.holder.server)
+        holder = self._request.holder
+        tracing.bind(user=holder.user, server=holder.server)
+        _UNDER_WAY[holder] = self
         try:
             return await self._steps()
         except Exception as error:
             await self._undo(error)
             raise
         finally:
+            if _UNDER_WAY.get(holder) is self:
+                del _UNDER_WAY[holder]
             self._told.finish()
 
     async def _steps(self) -> Lease:
@@ -218,27 +223,53 @@ class Start:
     async def _undo(self, error: Exception) -> None:
         """Nothing may be left of a start that failed. The slot is not freed here: the agent does, once it has seen
         that nothing runs; acknowledging tells it that nothing more will come."""
+        why = self._give_up or GiveUp(StopReason.FAILED, _detail(error))
         if self.lease is None:
-            self.lease = await self._perhaps_reserved(error)
+            self.lease = await self._perhaps_reserved(error, why)
         if self.lease is None:
             return
-        why = self._give_up or GiveUp(StopReason.FAILED, _detail(error))
         if await self._try_to_undo(self.lease.id, why):
             _OURS.discard(self.lease.id)
             return
         begin(self._undo_later(self.lease.id, why))
 
-    async def _perhaps_reserved(self, error: Exception) -> Lease | None:
-        """A book that failed us may have committed first. What is not found here, the next start finds."""
+    async def _perhaps_reserved(self, error: Exception, why: GiveUp) -> Lease | None:
+        """A book that failed us may have committed first."""
         if not isinstance(error, Refused) or error.reason is not Reason.BOOK_UNAVAILABLE:
             return None
         try:
-            lease = await in_thread(self._wiring.book.live_of, self._request.holder)
+            return await self._left_reserved()
         except Exception:
             log.exception("The book cannot tell whether %s holds anything", self._request.holder)
+            begin(self._undo_when_found(why))
             return None
-        begun = lease is not None and lease.state is State.RESERVED and lease.owner == self._wiring.boot
-        return lease if begun and lease is not None and lease.id not in _OURS else None
+
+    async def _left_reserved(self) -> Lease | None:
+        """What this server holds by a start of this process that knows nothing of it."""
+        lease = await in_thread(self._wiring.book.live_of, self._request.holder)
+        if lease is None or lease.state is not State.RESERVED or lease.owner != self._wiring.boot or lease.id in _OURS:
+            return None
+        return lease
+
+    async def _undo_when_found(self, why: GiveUp) -> None:
+        """A reservation that was committed and not answered is nobody's but ours: ask until the book tells. Another
+        start of the same server finds it first; what that one holds is left alone."""
+        while True:
+            await asyncio.sleep(RETRY_SECONDS)
+            try:
+                lease = await self._left_reserved()
+                if self._request.holder in _UNDER_WAY:
+                    continue
+                if lease is None:
+                    return
+                request_stop = partial(self._wiring.book.request_stop, detail=why.detail, by=why.by, expect=lease)
+                await in_thread(request_stop, lease.id, why.reason)
+            except Exception as error:
+                log.info("What %s holds cannot be given back yet: %s", self._request.holder, error)
+                continue
+            if not await self._try_to_undo(lease.id, why):
+                await self._undo_later(lease.id, why)
+            return
 
     async def _try_to_undo(self, lease_id: str, why: GiveUp) -> bool:
         book, undone = self._wiring.book, True
@@ -321,6 +352,9 @@ class Start:
 
 #: Leases that a start of this process holds or is giving back: whoever meets one waits for it.
 _OURS: set[str] = set()
+
+#: Starts of this process that are not over, by whose they are.
+_UNDER_WAY: dict[Holder, Start] = {}
 
 
 def _detail(error: Exception) -> str:

@@ -11,11 +11,11 @@ import random
 
 import pytest
 
-from quota.leases import Target
+from quota.leases import State, Target
 from tests.crash.designs import WRONG
 from tests.crash.hub import Session
-from tests.crash.parts import BEFORE, BEGIN, HUB_BEGIN, LOOK, Template
-from tests.crash.trouble import KINDS, OUTAGES, At, story
+from tests.crash.parts import BEFORE, BEGIN, COMMITTED, HUB_BEGIN, LOOK, Template
+from tests.crash.trouble import KINDS, OUTAGES, At, no_answer, story
 from tests.crash.world import RIGHT, AgentLife, Life, World
 
 pytestmark = pytest.mark.crash
@@ -112,6 +112,38 @@ def test_a_hub_that_was_given_up_while_it_made_a_home_starts_nothing(template: T
         for _ in range(5):
             world.second()  # it goes on; the world sees to it that nothing runs without a lease
         assert world.runtime.calls == []
+        world.heal()
+    finally:
+        world.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_a_reservation_that_was_committed_before_the_database_went_away_is_given_back(
+    again: bool, template: Template
+) -> None:
+    """Its answer was lost and the book cannot be asked: the start knows of nothing, and its hub lives on. Also where
+    the same user starts again meanwhile: the new start keeps what it holds."""
+    lost: list[str] = []
+
+    def goes_away(world: World, life: Life, point: str) -> None:
+        if not lost and point == COMMITTED and not isinstance(life, AgentLife) and world.book.live():
+            lost.append(world.book.live()[0].id)
+            world.down = True
+            no_answer(point)
+
+    world = World(template, goes_away)
+    try:
+        world.start(Session("ada", "gpu-1"))
+        for _ in range(12):
+            world.second()
+        world.down = False
+        assert [lease.id for lease in world.book.live()] == lost, "the fault is there"
+        if again:
+            world.start(Session("ada", "gpu-1", stays=60))
+        for _ in range(15):
+            world.second()
+        assert world.book.lease(lost[0]).state is State.SETTLED
+        assert [lease.state for lease in world.book.live()] == [State.RUNNING] * again
         world.heal()
     finally:
         world.close()

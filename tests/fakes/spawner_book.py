@@ -121,9 +121,12 @@ class FakeBook:
         detail: str = "",
         by: str = "",
         stop_after: datetime | None = None,
+        expect: Lease | None = None,
     ) -> Lease:
         self._call("request_stop")
         lease = self.leases[lease_id]
+        if expect is not None and expect.version != lease.version:
+            raise Stale(lease_id)
         if lease.state not in LIVE or lease.target is Target.STOP:
             return lease
         return self.put(
