@@ -94,11 +94,11 @@ def berth_service(root: Path | None) -> int:
 
 async def _serve(made: Parts) -> None:
     from quota.web.app import make_app
-    from quota.web.server import PATIENCE, Server
+    from quota.web.server import Server
 
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     parts = compose.service_parts(made)
-    server = Server(make_app(parts), max_body_size=MAX_BODY_BYTES, **PATIENCE)
+    server = Server(make_app(parts), max_body_size=MAX_BODY_BYTES)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
     stop_watching = keep_watching(compose.watch(made))
     stop_auditing = keep_auditing(compose.nightly(made))

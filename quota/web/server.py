@@ -34,7 +34,11 @@ def _malformed() -> bytes:
 
 
 class Server(HTTPServer):
-    """tornado's server, which knows no error pages of its own for what is not HTTP: its bare line is replaced."""
+    """tornado's server, with our patience unless another is given. It knows no error pages of its own for what is not
+    HTTP: its bare line is replaced."""
+
+    def initialize(self, *args: Any, **kwargs: Any) -> None:
+        super().initialize(*args, **{**PATIENCE, **kwargs})
 
     def handle_stream(self, stream: IOStream, address: tuple[Any, ...]) -> None:
         write = stream.write
