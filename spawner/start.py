@@ -70,6 +70,7 @@ class Start:
         self._probe = probe
         self._told = told
         self._give_up: GiveUp | None = None
+        self._confirming = False  # the book may have it as running
         self._woken = asyncio.Event()
         self._tell_from = 1
         self._next_look = 0.0
@@ -121,6 +122,7 @@ class Start:
             await self._world(wiring.runtime.start, spec)
         with metrics.timed("ready"):
             await self._until_it_answers(give_up_at)
+        self._confirming = True
         lease = self.lease = await self._advance(wiring.book.mark_running, wiring.boot, wiring.clock.now())
         _OURS.discard(lease.id)
         log.info("Lease %s runs: the server answers", lease.id, extra={"event": "lease-running"})
@@ -274,10 +276,14 @@ class Start:
     async def _try_to_undo(self, lease_id: str, why: GiveUp) -> bool:
         book, undone = self._wiring.book, True
         try:
-            await in_thread(book.request_stop, lease_id, why.reason, detail=why.detail, by=why.by)
+            lease = await in_thread(book.request_stop, lease_id, why.reason, detail=why.detail, by=why.by)
+            if lease.started_at is not None:  # it was confirmed, and the answer was lost: still a start that failed
+                await in_thread(book.void, lease_id)
         except Exception:
             log.exception("Lease %s of a failed start could not be told to stop", lease_id)
             undone = False
+            if self._confirming:
+                return False  # nobody ends what the book may have as running before the intent is in the book
         try:
             await in_thread(self._wiring.runtime.remove, lease_id)
         except Exception:

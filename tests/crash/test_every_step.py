@@ -21,7 +21,7 @@ from tests.crash.world import RIGHT, AgentLife, Life, World
 pytestmark = pytest.mark.crash
 
 #: Of all that could happen at a step, these are tried at each by default; the others at a sample.
-ALWAYS = ("dies", "no answer")
+ALWAYS = ("dies", "no answer", "answer lost with the database")
 SAMPLED = tuple(kind for kind in (*KINDS, *OUTAGES) if kind not in ALWAYS)
 SAMPLE, PAIRS = 24, 30
 

@@ -169,17 +169,17 @@ class At:
             world.kill_hub(2, arrive_s=3.0)
         if kind in ("agent dies", "all die") or (kind == "dies" and isinstance(life, AgentLife)):
             world.kill_agent()
-        if kind == "no answer":
-            no_answer(point)
         if kind == "others act":
             world.advance(1)
             others_act(world, life)
         if kind in ("server dies", "server vanishes"):
             strike(world, recorded=kind == "server dies")
-        if kind in ("runtime away", "database away"):
+        if kind in OUTAGES:
             world.runtime.outage = "no answer" if kind == "runtime away" else ""
-            world.down = kind == "database away"
+            world.down = kind != "runtime away"
             self.over_at = world.clock.now() + timedelta(seconds=12)
+        if kind in ("no answer", "answer lost with the database"):
+            no_answer(point)
 
     def tick(self, world: World) -> None:
         if self.over_at is not None and world.clock.now() >= self.over_at:
@@ -187,7 +187,7 @@ class At:
 
 
 KINDS = ("dies", "all die", "hub dies", "agent dies", "no answer", "others act", "server dies", "server vanishes")
-OUTAGES = ("runtime away", "database away")
+OUTAGES = ("runtime away", "database away", "answer lost with the database")
 
 
 def story(template: Template, at: At, design: Design = RIGHT) -> str | None:

@@ -254,22 +254,6 @@ async def test_s06_x08_the_book_failing_after_the_reservation_leaves_nothing(wor
     assert await spawner.poll() == 0
 
 
-async def test_s06_x08_a_reservation_that_was_committed_and_not_answered_is_given_back(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The book has it and the start does not know: without asking again it would be held until the next start."""
-    reserve = world.book.reserve
-
-    def committed_and_lost(*args: Any) -> Any:
-        reserve(*args)
-        raise OSError("the connection was lost")
-
-    monkeypatch.setattr(world.book, "reserve", committed_and_lost)
-    refused = await refusal(world.spawner(profile="gpu-1").start())
-    assert refused.reason == "book-unavailable"
-    assert_given_back(world, StopReason.FAILED)
-
-
 async def test_s06_a_runtime_that_cannot_start_leaves_nothing(world: World) -> None:
     def broken(spec: Any) -> None:
         FakeRuntime.start(world.runtime, spec)  # created, and then it fails
