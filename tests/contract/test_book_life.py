@@ -178,6 +178,15 @@ def test_an_end_in_the_future_is_now(desk: Desk) -> None:
     assert closed.ended_at == desk.now
 
 
+def test_n01_what_was_seen_counts_though_the_clock_was_set_back_before_it_was_written(desk: Desk) -> None:
+    lease = desk.run()
+    desk.clock.advance(600)
+    seen = desk.now
+    lease = desk.book.observe(lease, seen)
+    desk.clock.jump(-60)
+    assert desk.book.close(lease, seen, StopReason.FAILED).ended_at == seen
+
+
 def test_a_stop_decided_on_an_older_lease_is_stale(desk: Desk) -> None:
     """An agent that took the owner for dead, while the owner confirmed its server."""
     desk.beat()

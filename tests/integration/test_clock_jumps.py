@@ -128,6 +128,23 @@ def test_n01_nobody_is_declared_dead_or_late_or_ended_for_a_jump(world: Simulate
 
 
 @pytest.mark.parametrize("jump", JUMPS)
+def test_n01_what_is_to_be_tried_again_or_waited_for_is_so_after_a_jump(world: SimulatedSite, jump: int) -> None:
+    """A pause between two tries, and the grace of a server that the book does not know, do not last for the jump."""
+    stuck = world.run("ada", 1000)
+    world.runtime.stuck.add(stuck.id)
+    world.runtime.end(stuck.id, -9)
+    world.runtime.start(ServerSpec("unknown", ("serve",), {}, "/"))
+    world.live_for(10)
+    world.clock.jump(jump)
+    world.runtime.stuck.clear()
+    world.live_for(20)
+    assert world.runtime.alive() == {"unknown"}, "its grace is not cut short either"
+    world.live_for(20)
+    assert world.now(stuck).state is State.SETTLED
+    world.assert_clean()
+
+
+@pytest.mark.parametrize("jump", JUMPS)
 def test_n01_a_hub_that_was_dead_stays_dead(world: SimulatedSite, jump: int) -> None:
     """No step back brings a heart to life."""
     starting = world.mark_starting(world.reserve())

@@ -156,8 +156,8 @@ def test_n02_hub_killed_during_a_stop(stack: Stack, me: Person, step: str) -> No
     ends_well(stack, me)
 
 
-@pytest.mark.parametrize("step", ["before release", "after release"])
-def test_n02_agent_killed_around_the_release(stack: Stack, me: Person, step: str) -> None:
+@pytest.mark.parametrize("step", ["before close", "before release", "after release", "before settle", "after settle"])
+def test_n02_agent_killed_around_the_release_and_the_bill(stack: Stack, me: Person, step: str) -> None:
     me.start("gpu-1")
     lease, old = me.lease(), stack.pid("agent")
     assert old

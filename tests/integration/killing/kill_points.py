@@ -54,7 +54,8 @@ def install(role: str) -> None:
     from spawner.local_runtime import LocalRuntime
 
     for owner, names in (
-        (Book, ("reserve", "mark_starting", "mark_running", "request_stop", "acknowledge", "meter", "release")),
+        (Book, ("reserve", "mark_starting", "mark_running", "request_stop", "acknowledge")),
+        (Book, ("meter", "close", "release", "settle")),
         (LocalRuntime, ("start", "stop", "remove")),
     ):
         for name in names:
