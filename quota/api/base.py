@@ -112,8 +112,11 @@ class ApiHandler(JsonHandler):
         self.send_text(reply.status, text_of(spec, reply), reply.headers)
 
     def idempotency_key(self) -> str | None:
-        """The key in the header. Raises `Problem` for a bad one, and where the body says another."""
-        return read_key(self.request.headers.get("Idempotency-Key"), self.content)
+        """The key in the header. Raises `Problem` for a bad one, for two of them, and where the body says another."""
+        given = self.request.headers.get_list("Idempotency-Key")
+        if len(given) > 1:  # tornado would make one of them, which nobody chose
+            raise fields.wrong("Idempotency-Key", "it is given more than once")
+        return read_key(given[0] if given else None, self.content)
 
     async def _once(self, spec: Operation, key: str, act: Callable[[], Awaitable[Reply | Shape]]) -> None:
         mine, print_ = (self.viewer.name, key), self.fingerprint()

@@ -112,6 +112,13 @@ async def test_a_bad_key_is_refused_before_anything_happens(boss: httpx.AsyncCli
     assert available(desk) == 100 * CREDIT
 
 
+async def test_two_keys_are_none(boss: httpx.AsyncClient, desk: Desk) -> None:
+    before = available(desk)
+    twice = [("Idempotency-Key", "one"), ("Idempotency-Key", "two")]
+    problem(await boss.post(GRANT, json=BODY, headers=twice), 400, "field-invalid")
+    assert available(desk) == before
+
+
 async def test_the_longest_key(boss: httpx.AsyncClient, desk: Desk) -> None:
     first = await boss.post(GRANT, json=BODY, headers=key("x" * 200))
     same(first, await boss.post(GRANT, json=BODY, headers=key("x" * 200)))
