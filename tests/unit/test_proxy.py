@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from jupyterhub.services import service as hub_service
@@ -51,6 +52,40 @@ async def test_the_end_of_an_earlier_proxy_or_of_a_hub_that_stops_starts_none(mo
     proxy._ended(proxy.traefik_process, 100)
     proxy._start_again()
     assert started == [True]
+
+
+RULES = """
+[http.routers.route_api]
+rule = "PathPrefix(`/api`)"
+service = "api@internal"
+middlewares = ["auth_api"]
+[http.routers.router_user]
+rule = "PathPrefix(`/user/ada/`)"
+service = "service_user"
+[[http.services.service_user.loadBalancer.servers]]
+url = "http://127.0.0.1:1"
+[http.middlewares.auth_api.basicAuth]
+users = ["old:$2b$04$hash"]
+"""
+
+
+def test_rules_of_a_killed_hub_are_kept_and_its_log_in_is_not(tmp_path: Path) -> None:
+    """Its users' servers answer while the hub comes back; an old password would lock the new hub out."""
+    file = tmp_path / "rules.toml"
+    file.write_text(RULES, encoding="utf-8")
+    proxy = BerthProxy(traefik_api_password="x" * 32, dynamic_config_file=str(file))
+    proxy._keep_routes_only()
+    assert list(proxy.dynamic_config["http"]["routers"]) == ["router_user"]
+    assert "middlewares" not in proxy.dynamic_config["http"]
+
+
+def test_rules_that_cannot_be_read_keep_no_hub_from_starting(tmp_path: Path) -> None:
+    file = tmp_path / "rules.toml"
+    file.write_text("[http.routers", encoding="utf-8")
+    proxy = BerthProxy(traefik_api_password="x" * 32, dynamic_config_file=str(file))
+    proxy._keep_routes_only()
+    assert not file.exists()
+    assert "http" in proxy.dynamic_config, "it begins with rules of its own"
 
 
 async def test_a_service_is_looked_at_each_second_but_not_before_it_has_rested(monkeypatch: pytest.MonkeyPatch) -> None:
