@@ -7,7 +7,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
 from jupyterhub.services.auth import HubOAuth
-from tornado.web import Application, RedirectHandler, RequestHandler, StaticFileHandler
+from tornado.web import Application, HTTPError, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound, document
 from quota.book_timing import time_transactions
@@ -50,6 +50,11 @@ class Plain(RequestHandler):
 
 class Assets(Plain, StaticFileHandler):
     """Styles, scripts and pictures of the pages."""
+
+    def validate_absolute_path(self, root: str, absolute_path: str) -> str | None:
+        if "\0" in absolute_path:  # no file's name; tornado would ask the system for it, and fail
+            raise HTTPError(404)
+        return super().validate_absolute_path(root, absolute_path)
 
 
 class Away(Plain, RedirectHandler):

@@ -130,6 +130,11 @@ async def test_a_405_tells_what_is_offered(alice: httpx.AsyncClient, path: str, 
     assert (head.status_code, head.headers["Allow"], head.content) == (405, allowed, b"")
 
 
+@pytest.mark.parametrize("path", ["static/%00", "static/berth.css%00", "static/a/%00b", "static/none.css"])
+async def test_a_file_that_cannot_be_is_a_404(service: Service, path: str) -> None:
+    problem(await service.browser().get(path), 404, "not-found")
+
+
 @pytest.mark.parametrize("path", ["health", "static/berth.css", "static/none.css", ""])
 async def test_what_is_neither_page_nor_rest(service: Service, path: str) -> None:
     client = service._client(service.url, {})
