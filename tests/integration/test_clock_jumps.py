@@ -145,6 +145,25 @@ def test_n01_what_is_to_be_tried_again_or_waited_for_is_so_after_a_jump(world: S
 
 
 @pytest.mark.parametrize("jump", JUMPS)
+def test_n01_a_length_of_time_moves_with_the_clock_and_a_time_of_day_stays(world: SimulatedSite, jump: int) -> None:
+    """Who asked for an end at nine has it at nine by the new clock, or at once where that went over nine."""
+    notice, evening, passed = (world.run(user, share=250) for user in ("ada", "bob", "eve"))
+    now = world.clock.now()
+    late, soon = now + timedelta(hours=12), now + timedelta(seconds=25)
+    world.book.request_stop(notice.id, StopReason.IDLE, stop_after=late)
+    world.book.request_stop(evening.id, StopReason.SHUTDOWN, stop_after=late)
+    world.book.request_stop(passed.id, StopReason.SHUTDOWN, stop_after=soon)
+    world.live_for(3)
+    world.clock.jump(jump)
+    jumped = world.clock.now()
+    world.cycles(1)
+    assert world.now(notice).stop_after == late + timedelta(seconds=jump)
+    assert world.now(evening).stop_after == late
+    assert world.now(passed).stop_after == max(soon, jumped)
+    assert world.runtime.alive() >= {notice.id, evening.id}
+
+
+@pytest.mark.parametrize("jump", JUMPS)
 def test_n01_a_hub_that_was_dead_stays_dead(world: SimulatedSite, jump: int) -> None:
     """No step back brings a heart to life."""
     starting = world.mark_starting(world.reserve())
