@@ -21,6 +21,8 @@ __all__ = ["KEPT", "Answer", "Answers"]
 
 #: How long an answer is kept. A repeat after that is a new request, which the natural keys of the ledger still meet.
 KEPT = timedelta(days=7)
+#: How many are kept for one owner, the newest: nobody fills the book by asking.
+MOST_KEPT = 1000
 _EVERY = timedelta(days=1)
 _BEGUN = 0
 _TABLE = schema.answered
@@ -55,6 +57,7 @@ class Answers:
             connection.execute(sa.delete(_TABLE).where(where, _TABLE.c.at < now - KEPT))
             values = {"owner": owner, "key": key, "fingerprint": fingerprint, "status": _BEGUN, "body": "", "at": now}
             if insert_new(connection, _TABLE, values):
+                connection.execute(sa.delete(_TABLE).where(_TABLE.c.owner == owner, _TABLE.c.at < _oldest_kept(owner)))
                 return None
             row = connection.execute(sa.select(_TABLE).where(where)).mappings().one()
             if row["fingerprint"] != fingerprint:
@@ -92,3 +95,9 @@ class Answers:
             return 0
         self._tidied = now
         return self.forget_old()
+
+
+def _oldest_kept(owner: str) -> sa.ScalarSelect[datetime]:
+    """When the oldest that stays was given; nothing where there are few."""
+    newest = sa.select(_TABLE.c.at).where(_TABLE.c.owner == owner).order_by(_TABLE.c.at.desc())
+    return newest.offset(MOST_KEPT - 1).limit(1).scalar_subquery()

@@ -361,3 +361,21 @@ def test_answers_one_by_one(tmp_path: Path) -> None:
         assert answers.begin("alice", "k", "f") == Answer(201, "{}")
         answers.drop("bob", "k")
         assert answers.begin("bob", "k", "another") is None
+
+
+def test_nobody_fills_the_book_with_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each key that a person invents is a row: the newest stay, and everybody else's."""
+    monkeypatch.setattr("quota.answers.MOST_KEPT", 5)
+    with open_desk(tmp_path) as desk:
+        answers = Answers(desk.store, desk.clock)
+        answers.begin("bob", "first", "f")
+        answers.finish("bob", "first", "f", Answer(201, "{}"))
+        for number in range(12):
+            desk.clock.advance(1)
+            answers.begin("alice", str(number), "f")
+            answers.finish("alice", str(number), "f", Answer(200, str(number)))
+        with desk.store.read() as connection:
+            kept = set(connection.execute(sa.select(schema.answered.c.key).filter_by(owner="alice")).scalars())
+        assert kept == {"7", "8", "9", "10", "11"}
+        assert answers.begin("alice", "11", "f") == Answer(200, "11")
+        assert answers.begin("bob", "first", "f") == Answer(201, "{}")
