@@ -109,6 +109,13 @@ def test_a_failure_without_identity_is_told_of_the_device_at_that_position() -> 
     assert (two.uuid, two.state) == ("GPU-2", DeviceState.OK)
 
 
+def test_a_failure_without_identity_is_laid_on_no_other_device() -> None:
+    before = (card("GPU-1", position=0), card("GPU-2", position=1))
+    one, two = rows((failed("", 0, "it hangs"),), before)
+    assert (one.why, two.state) == ("it hangs", DeviceState.LOST)
+    assert two.why == "the driver no longer lists this device"
+
+
 def test_a_failure_without_identity_makes_no_device_of_its_own() -> None:
     assert rows((failed("", 0, "it hangs"),)) == ()
 
