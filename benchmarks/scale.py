@@ -42,7 +42,7 @@ simulated = 2
 max_servers = 50
 """
 
-REST = ("leases", "leases?limit=1000", "fleet", "accounts", "profiles", "me")
+REST = ("leases", "leases?limit=500", "fleet", "accounts", "profiles", "me")
 PAGES = (
     "/services/berth/board",
     "/services/berth/board?q=user17",

@@ -235,7 +235,7 @@ def _read_manifest(entry: tarfile.TarInfo, stream: Any) -> Manifest:
             members=members,
             left_out=tuple(map(str, values["left_out"])),
         )
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BerthError(f"{_DAMAGED}its manifest cannot be read: {error}") from error
     for name in members:
         if name not in _PLAIN and not _SECRET.fullmatch(name):

@@ -185,6 +185,7 @@ def command_audit(args: argparse.Namespace) -> int:
     made = parts(existing(args.data).root)
     quiet = args.json or not sys.stderr.isatty()
     try:
+        made.store.check()
         report = made.bank.audited(None if quiet else _count_checks)
     finally:
         made.store.close()

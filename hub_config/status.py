@@ -44,7 +44,7 @@ def status(data: DataFolder) -> dict[str, Any]:
         "data": str(data.root),
         "backend": made.settings.backend.kind,
         "processes": {name: _process(each, beats.get(name), seen.now) for name, each in seen.processes.items()},
-        "proxy": {"routes": seen.routes},
+        "proxy": {"routes": seen.routes, "answers": seen.answers},
         "book": _book(seen),
         "disk": {"free_bytes": seen.disk_free_bytes, "total_bytes": seen.disk_total_bytes},
         "devices": _devices(seen.book),
@@ -197,6 +197,12 @@ def _dead_or_silent(found: Mapping[str, Any]) -> Iterator[str]:
         if not found["processes"][name]["pid"]:
             where = f"{logs}/{name}.log" if name != "proxy" else f"{logs}/hub.out.log"
             yield f"The {name} is not running; `berth up` starts it again, and if it does not, see {where}"
+    if found["proxy"]["answers"] is False and all(found["processes"][name]["pid"] for name in ("proxy", "hub")):
+        pid = found["processes"]["proxy"]["pid"]
+        yield (
+            f"{found['url']} does not answer, though hub and proxy run: one of them hangs, or another program took the "
+            f"port. Should it stay so, end the proxy (kill -9 {pid}; another is started at once), then start Berth anew"
+        )
     for name, limit in STALE_SECONDS.items():
         age = found["processes"][name]["heartbeat_age_s"]
         if age is not None and age > limit:

@@ -9,10 +9,13 @@ import shutil
 import threading
 import time
 import tomllib
+import urllib.request
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,6 +33,8 @@ from quota.leases import Device, Lease
 PROCESSES = ("hub", "agent", "proxy", "berth", "idle-culler")
 #: A book that is locked or far away must not keep the rest from being shown.
 BOOK_SECONDS = 3.0
+#: A site that takes longer to say that it is there is one that does not answer.
+ANSWER_SECONDS = 2.0
 #: CPU use is what was used during this time.
 CPU_SECONDS = 0.2
 #: Of a log, so much of its end is searched for errors, and errors of this age are told.
@@ -83,12 +88,13 @@ class LastError:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All of it."""
+    """All of it. `answers`: whether the site does, through its proxy; None while it is down."""
 
     now: datetime
     up: Mapping[str, Any] | None
     processes: Mapping[str, ProcessLook]
     book: BookLook
+    answers: bool | None = None
     routes: int | None = None
     disk_free_bytes: int | None = None
     disk_total_bytes: int | None = None
@@ -108,6 +114,7 @@ def look(made: Parts) -> Look:
     span = time.monotonic() - began
     now = made.clock.now()
     free, total = _disk(data.root)
+    answers = site_answers(up["url"]) if up else None
     return Look(
         now=now,
         up=up,
@@ -115,6 +122,7 @@ def look(made: Parts) -> Look:
             name: _process(pid, before[name], span, starts_of(data.pids, name), now) for name, pid in pids.items()
         },
         book=book,
+        answers=answers,
         routes=_routes(data.hub / "rules.toml"),
         disk_free_bytes=free,
         disk_total_bytes=total,
@@ -213,6 +221,15 @@ def _process(pid: int | None, before: float | None, span: float, starts: int | N
         return ProcessLook(pid, restarts=restarts)
     percent = None if before is None or span <= 0 else round(100 * max(0.0, after - before) / span, 1)
     return ProcessLook(pid, round(max(0.0, uptime), 1), memory, percent, restarts)
+
+
+def site_answers(url: str) -> bool:
+    """Whether the hub answers through the proxy, as browsers reach it. A process that hangs has a pid as well."""
+    try:
+        with urllib.request.urlopen(f"{url}/hub/health", timeout=ANSWER_SECONDS) as answer:
+            return bool(answer.status == HTTPStatus.OK)
+    except (OSError, HTTPException, ValueError):
+        return False
 
 
 def _routes(rules: Path) -> int | None:

@@ -43,7 +43,8 @@ def _processes(found: Found) -> list[str]:
     head = f"  {'':<12} {'pid':>8} {'up':>9} {'memory':>9} {'cpu':>7} {'restarts':>9} {'heard':>9}  last cycle"
     lines = [head, *(_process(name, each) for name, each in found["processes"].items())]
     routes = found["proxy"]["routes"]
-    return [*lines, f"  routes of the proxy: {'unknown' if routes is None else routes}"]
+    answers = {None: "", True: "; the site answers", False: "; the site does not answer"}[found["proxy"]["answers"]]
+    return [*lines, f"  routes of the proxy: {'unknown' if routes is None else routes}{answers}"]
 
 
 def _process(name: str, each: Found) -> str:

@@ -25,6 +25,8 @@ _POSTING, _LEASE, _SLOT, _SEGMENT, _PLAN = (
     schema.price_plan,
 )
 
+_OVER = (State.RELEASED.value, State.SETTLED.value)
+
 
 def _summed(amount: sa.ColumnElement[Any], *where: sa.ColumnElement[bool]) -> sa.ColumnElement[Any]:
     return sa.func.coalesce(sa.func.sum(sa.case((sa.and_(*where), amount), else_=0)), 0)
@@ -118,6 +120,8 @@ def _time_is_possible(row: Row, segments: list[Segment]) -> Iterator[Wrong]:
         yield Wrong(lease, f"lease {lease} counts time from {first.started_at}, and began at {row['started_at']}")
     if row["ended_at"] is not None and last.ended_at is not None and last.ended_at != row["ended_at"]:
         yield Wrong(lease, f"lease {lease} ended at {row['ended_at']}, and counts time to {last.ended_at}")
+    if row["ended_at"] is None and row["state"] in _OVER:
+        yield Wrong(lease, f"lease {lease} is over, and no end is on record")
     if first.price.plan_id != row["pinned"]:
         words = f"lease {lease} is pinned to price plan {row['pinned']}, and counts by plan {first.price.plan_id}"
         yield Wrong(lease, words, first.price.plan_id, row["pinned"])
@@ -168,15 +172,20 @@ def live_leases_hold_their_slots(connection: sa.Connection, site: Site) -> Itera
     open_slots = sa.select(_SLOT.c.lease_id).where(_SLOT.c.released_at.is_(None))
     for row in connection.execute(sa.select(_LEASE.c.id).where(LIVE, _LEASE.c.id.not_in(open_slots))):
         yield Wrong(row.id, f"lease {row.id} is live without a slot")
+    room = _summed(_SLOT.c.share, _SLOT.c.released_at.is_(None)).label("room")
+    due = (_LEASE.c.share * _LEASE.c.count).label("due")
+    held = sa.select(_LEASE.c.id, due, room).join(_SLOT, _SLOT.c.lease_id == _LEASE.c.id).where(LIVE)
+    for row in connection.execute(held.group_by(_LEASE.c.id).having((room != due) & (room > 0)).order_by(_LEASE.c.id)):
+        words = f"lease {row.id} is of {row.due} thousandths, its slots hold {row.room}"
+        yield Wrong(row.id, words, int(row.room), int(row.due))
     live = sa.select(_LEASE.c.id).where(LIVE)
     for row in connection.execute(open_slots.where(_SLOT.c.lease_id.not_in(live)).distinct()):
         yield Wrong(row.lease_id, f"lease {row.lease_id} is over and still has a slot")
 
 
 def finished_leases_have_no_open_segment(connection: sa.Connection, site: Site) -> Iterable[Wrong]:
-    over = [State.RELEASED.value, State.SETTLED.value]
     chosen = sa.select(_SEGMENT.c.lease_id).join(_LEASE, _LEASE.c.id == _SEGMENT.c.lease_id)
-    for row in connection.execute(chosen.where(_SEGMENT.c.ended_at.is_(None), _LEASE.c.state.in_(over))):
+    for row in connection.execute(chosen.where(_SEGMENT.c.ended_at.is_(None), _LEASE.c.state.in_(_OVER))):
         yield Wrong(row.lease_id, f"lease {row.lease_id} is over and still counts time")
 
 

@@ -45,8 +45,19 @@ def dump(connection: sa.Connection, out: TextIO) -> dict[str, int]:
 def load(connection: sa.Connection, lines: Iterable[str]) -> dict[str, int]:
     """Write the rows into the empty tables of the same revision; how many of each table.
 
-    Raises `BerthError` where the lines name a table or column that is not there.
+    Raises `BerthError` where the lines name a table or column that is not there, cannot be read, or contradict each
+    other (a row twice, or one that refers to a row that is missing).
     """
+    try:
+        return _load(connection, lines)
+    except (sa.exc.IntegrityError, sa.exc.DataError) as error:
+        why = " ".join(str(error.orig).split())  # without the rows: they are somebody's bills
+        raise BerthError(f"the rows of this book contradict each other: {why}. `berth audit` names them") from None
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        raise BerthError(f"the rows of this book are damaged ({type(error).__name__}: {error})") from None
+
+
+def _load(connection: sa.Connection, lines: Iterable[str]) -> dict[str, int]:
     tables = {table.name: table for table in _tables(connection)}
     counted: dict[str, int] = {}
     for name, columns, rows in _parts(lines):

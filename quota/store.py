@@ -45,6 +45,7 @@ _POSTGRES = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
     "application_name": "berth",
+    "client_encoding": "utf8",  # a database in SQL_ASCII would give bytes, before it can be refused by name
 }
 _SESSION = (
     f"SET lock_timeout = '{BUSY_SECONDS}s'",

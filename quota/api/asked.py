@@ -28,7 +28,7 @@ from quota.units import MicroCredits
 from quota.web import fields
 from quota.web.problem import Problem, Why
 
-LARGEST_PAGE = 1000
+LARGEST_PAGE = 500
 PAGE = 100
 #: A GPU limit above this says nothing: 10 000 GPUs.
 MOST_GPU_MILLI = 10_000_000

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import gzip
+import hashlib
 import io
 import json
+import re
 import sqlite3
 import stat
 import tarfile
@@ -17,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from hub_config import backup
 from hub_config import restore as restoring
 from hub_config.cli import main
 from hub_config.compose import Parts, parts
@@ -399,6 +402,54 @@ def test_a_dump_with_other_rows_than_it_says_is_refused(
 ) -> None:
     rewritten(made_backup, lambda manifest, _: manifest["rows"].update(posting=1))
     assert "not the rows" in refused(made_backup, tmp_path / "new", capsys)
+
+
+def doubled(lines: list[str]) -> list[str]:
+    return [line for each in lines for line in ([each, each] if each.startswith("[") else [each])]
+
+
+def without_accounts(lines: list[str]) -> list[str]:
+    """As a book is from which somebody deleted rows that others need."""
+    table, kept = "", []
+    for line in lines:
+        table = json.loads(line)["table"] if line.startswith("{") else table
+        kept += [line] if line.startswith("{") or table != "account" else []
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (doubled, "contradict each other"),
+        (without_accounts, "contradict each other"),
+        (lambda lines: [lines[0], "[" * 99_999], "are damaged"),
+        (lambda lines: [*lines, "no JSON"], "are damaged"),
+        (lambda lines: [re.sub(r"^\[1,", "[" + "9" * 40 + ",", line) for line in lines], "are damaged"),
+        (lambda lines: [line.replace('"table"', '"tabel"') for line in lines], "are damaged"),
+    ],
+    ids=["doubled", "missing", "nested", "no-json", "huge", "no-table"],
+)
+def test_rows_that_cannot_be_a_book_are_refused_in_a_line(
+    damage: Callable[[list[str]], list[str]],
+    words: str,
+    made_backup: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The checksums fit: the book was so when it was saved, or somebody knows how."""
+
+    def change(manifest: dict[str, Any], rest: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        for number, (member, data) in enumerate(rest):
+            if member.name == backup.BOOK:
+                made = ("\n".join(damage(data.decode().splitlines())) + "\n").encode()
+                member.size = len(made)
+                rest[number] = (member, made)
+                manifest["members"][backup.BOOK] = {"size": len(made), "sha256": hashlib.sha256(made).hexdigest()}
+
+    rewritten(made_backup, change)
+    told = refused(made_backup, tmp_path / "new", capsys)
+    assert words in told
+    assert "Traceback" not in told and "INSERT" not in told and len(told.splitlines()) <= 2, told
 
 
 def test_a_restore_that_breaks_off_is_seen_and_done_again(

@@ -54,6 +54,32 @@ LAST = "(SELECT max(id) FROM posting)"
 
 #: By check: what somebody writes into the book, and what the audit says of it (a pattern).
 TAMPERING: dict[str, list[tuple[str, str]]] = {
+    "rows_refer_to_rows_that_are_there": [
+        (
+            f"DELETE FROM lease WHERE id = {DONE}",
+            r"\d+ rows of posting are of lease l\w+, which is not there",
+        ),
+        (
+            "DELETE FROM grant_bucket WHERE id = 1",
+            "there is a balance grant:1, and nothing in the book that it is of",
+        ),
+        (
+            "DELETE FROM account WHERE id = 2",
+            "rows of lease are of account 2, which is not there",
+        ),
+        (
+            "DELETE FROM price_plan",
+            r"rows of segment are of price_plan \d+, which is not there",
+        ),
+        (
+            "UPDATE slot SET device = 'GPU-none'",
+            r"\d+ rows of slot are of device GPU-none, which is not there",
+        ),
+        (
+            "INSERT INTO balance (sub, amount) VALUES ('grant:88', 5)",
+            "there is a balance grant:88, and nothing in the book",
+        ),
+    ],
     "transactions_balance": [
         (
             "UPDATE posting SET amount = amount + 1 WHERE id = 1",
@@ -130,6 +156,10 @@ TAMPERING: dict[str, list[tuple[str, str]]] = {
         (
             f"UPDATE posting SET key = 'x' || key WHERE lease_id = {DONE}",
             "has the key xhold:",
+        ),
+        (
+            "UPDATE posting SET key = 'grant:99' WHERE key = 'grant:1'",
+            "has the key grant:99, and is a grant on grant:1",
         ),
         (
             "UPDATE posting SET sub = 'pocket' WHERE sub = 'platform:revenue'",
@@ -212,6 +242,10 @@ TAMPERING: dict[str, list[tuple[str, str]]] = {
             r"lease l\w+ ended at",
         ),
         (
+            f"UPDATE lease SET ended_at = NULL WHERE id = {DONE}",
+            r"lease l\w+ is over, and no end is on record",
+        ),
+        (
             f"UPDATE lease SET started_at = started_at + 5 WHERE id = {DONE}",
             "counts time from",
         ),
@@ -258,6 +292,10 @@ TAMPERING: dict[str, list[tuple[str, str]]] = {
             "UPDATE slot SET released_at = NULL",
             r"lease l\w+ is over and still has a slot",
         ),
+        (
+            "UPDATE slot SET share = 1",
+            r"lease l\w+ is of 500 thousandths, its slots hold 1$",
+        ),
     ],
     "finished_leases_have_no_open_segment": [
         (
@@ -272,6 +310,7 @@ def tamper(connection: sa.Connection, statement: str) -> None:
     """Write past every CHECK: what is asked is what the audit sees, not what the database would have refused."""
     if connection.dialect.name == "sqlite":
         connection.execute(sa.text("PRAGMA ignore_check_constraints = ON"))
+        connection.execute(sa.text("PRAGMA defer_foreign_keys = ON"))
         connection.execute(sa.text(statement))
         connection.execute(sa.text("PRAGMA ignore_check_constraints = OFF"))
         return

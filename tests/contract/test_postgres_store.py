@@ -100,11 +100,12 @@ def test_a_password_opens_the_book_and_is_never_told(
         assert PASSWORD not in text and "staple" not in text
 
 
-def test_a_database_in_another_encoding_is_refused(cluster: Cluster) -> None:
+@pytest.mark.parametrize("encoding", ["LATIN1", "SQL_ASCII"])
+def test_a_database_in_another_encoding_is_refused(cluster: Cluster, encoding: str) -> None:
     with cluster.connect() as admin:
-        admin.execute("CREATE DATABASE latin TEMPLATE template0 ENCODING 'LATIN1' LOCALE_PROVIDER libc LOCALE 'C'")
+        admin.execute(f"CREATE DATABASE latin TEMPLATE template0 ENCODING '{encoding}' LOCALE_PROVIDER libc LOCALE 'C'")
     try:
-        with Store(cluster.url("latin")) as store, pytest.raises(BerthError, match=r"LATIN1.*UTF-8"):
+        with Store(cluster.url("latin")) as store, pytest.raises(BerthError, match=rf"{encoding}.*UTF-8"):
             store.migrate()
     finally:
         cluster.drop("latin")

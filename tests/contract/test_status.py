@@ -6,10 +6,12 @@ import fcntl
 import json
 import os
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +59,30 @@ def fill(made: Parts, leases: int) -> None:
         made.book.mark_running(lease, "hub-1", made.clock.now())
 
 
-class Running:
-    """What a living `berth up` leaves in the folder: its lock, its file, pids of processes that live."""
+class Healthy(BaseHTTPRequestHandler):
+    """Hub and proxy, as far as `berth status` asks them."""
 
-    def __init__(self, data: DataFolder) -> None:
+    def do_GET(self) -> None:
+        self.send_response(200 if self.path == "/hub/health" else 404)
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Running:
+    """What a living `berth up` has: its lock, its file, pids of processes that live, an address that answers, or
+    (`hangs`) only takes connections."""
+
+    def __init__(self, data: DataFolder, *, hangs: bool = False) -> None:
         self.lock = data.lock_file.open("a+")
         fcntl.flock(self.lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        info = {"pid": os.getpid(), "url": "http://127.0.0.1:8000", "since": "2026-01-01T00:00:00+00:00"}
+        self.site = ThreadingHTTPServer(("127.0.0.1", 0), Healthy)
+        self.thread = threading.Thread(target=self.site.serve_forever, kwargs={"poll_interval": 0.02})
+        if not hangs:
+            self.thread.start()
+        self.url = f"http://127.0.0.1:{self.site.server_port}"
+        info = {"pid": os.getpid(), "url": self.url, "since": "2026-01-01T00:00:00+00:00"}
         data.up_file.write_text(json.dumps(info), encoding="utf-8")
         for name in status_facts.PROCESSES:
             write_pid(data.pids, name)
@@ -73,6 +92,10 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self.lock.close()
+        if self.thread.is_alive():
+            self.site.shutdown()
+            self.thread.join()
+        self.site.server_close()
 
 
 def beat(made: Parts, role: str, vitals: Vitals | None = None) -> None:
@@ -83,11 +106,12 @@ def test_a_healthy_site_has_no_findings(made: Parts) -> None:
     fill(made, 9)
     beat(made, "agent", Vitals("fine", made.clock.now(), {"cycles": 5, "errors": 0}))
     beat(made, "idle-culler", Vitals("ok; last successful cycle: now", made.clock.now(), {"cycles": 2}))
-    with Running(made.data):
+    with Running(made.data) as running:
         found = status(made.data)
     assert found["findings"] == []
     assert found["healthy"] is True
-    assert (found["up"], found["url"], found["since"]) == (True, "http://127.0.0.1:8000", "2026-01-01T00:00:00+00:00")
+    assert (found["up"], found["url"], found["since"]) == (True, running.url, "2026-01-01T00:00:00+00:00")
+    assert found["proxy"]["answers"] is True
     agent = found["processes"]["agent"]
     assert (agent["pid"], agent["restarts"], agent["cycles"], agent["cycle_errors"]) == (os.getpid(), 0, 5, 0)
     assert agent["rss_bytes"] > 10**6
@@ -125,6 +149,18 @@ def test_every_finding_names_what_to_do(made: Parts) -> None:
         assert expected in findings
     assert [alert["key"] for alert in found["alerts"]] == ["audit"]
     assert "logs" in findings
+
+
+def test_a_site_that_hangs_is_not_healthy(made: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every process has its pid, and nobody can reach anything."""
+    monkeypatch.setattr(status_facts, "ANSWER_SECONDS", 0.3)
+    with Running(made.data, hangs=True) as running:
+        found = status(made.data)
+    assert found["healthy"] is False
+    assert found["proxy"]["answers"] is False
+    (finding,) = found["findings"]
+    assert f"{running.url} does not answer, though hub and proxy run" in finding
+    assert "the site does not answer" in as_text(found)
 
 
 def test_it_is_down_and_everything_else_is_shown(made: Parts, capsys: pytest.CaptureFixture[str]) -> None:

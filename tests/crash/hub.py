@@ -22,7 +22,7 @@ from quota.leases import Lease
 from spawner import gpu_spawner, start, stopping, threads
 from spawner.gpu_spawner import LocalGpuSpawner, Wiring
 from spawner.placement import best_fit
-from spawner.ports import ServerSpec
+from spawner.ports import Runtime, ServerSpec
 from spawner.profiles import DEFAULT_PROFILES
 from tests.crash.parts import HOST, HUB_BEGIN, HUB_COMMITTED, SimulatedLoop
 
@@ -70,8 +70,17 @@ def install(patch: pytest.MonkeyPatch) -> None:
     for module in (start, stopping, gpu_spawner, threads):
         patch.setattr(module, "time", clock)
         patch.setattr(module, "in_thread", _in_thread)
+    for module in (start, stopping):
+        patch.setattr(module, "looks_at", _looks_at)
     patch.setattr(gpu_spawner, "free_port", lambda: 12345)
     patch.setattr(Spawner, "start_polling", lambda self: None)  # `Hub` polls
+
+
+def _looks_at(runtime: Runtime) -> threads.Looks:
+    """Of this process: its loop lives as long, and one that is dead may still be at its last step."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimulatedLoop)
+    return loop.shared.setdefault("looks", threads.Looks(runtime))
 
 
 async def _in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -122,7 +131,6 @@ class Hub:
         self.wiring = self._wiring()
         start._OURS.clear()  # globals of a process
         threads._BEGUN.clear()
-        threads._LOOKS.clear()
         world.rows.beat(boot, "hub", HOST)
         for user, row in world.hub_rows.items():
             if row.running:

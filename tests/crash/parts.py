@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import sqlalchemy as sa
 
@@ -131,6 +132,7 @@ class SimulatedLoop(asyncio.SelectorEventLoop):
     def __init__(self, clock: FakeClock) -> None:
         super().__init__()
         self._clock_of_the_world = clock
+        self.shared: dict[str, Any] = {}  # what else is one for a process
         self.set_exception_handler(lambda *_: None)  # tasks of the dead complain of nothing
 
     def time(self) -> float:
