@@ -7,9 +7,10 @@ marker lies in the data folder from the first replacement to the last; `berth up
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -60,6 +61,7 @@ def restore(data: DataFolder, file: Path, *, force: bool, keep_settings: bool, s
         say(f"Checking {file} …")
         manifest = backup.unpack(file, stage)
         _check_fits(manifest)
+        _check_hub(stage / backup.HUB)
         made = _target(data, stage, keep_settings)
         try:
             return _put(made, stage, manifest, force=force, keep_settings=keep_settings, say=say)
@@ -87,6 +89,19 @@ def _check_fits(manifest: Manifest) -> None:
             f"the Hub's database in this backup is of JupyterHub {manifest.jupyterhub}, here is {here}; "
             f"install jupyterhub {manifest.jupyterhub} or a later one"
         )
+
+
+def _check_hub(database: Path) -> None:
+    """The checksums only tell that it is what was saved."""
+    if not database.is_file():
+        return
+    try:
+        with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+            found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+    except sqlite3.DatabaseError as error:
+        found = str(error)
+    if found != "ok":
+        raise BerthError(f"the Hub's database in this backup is damaged ({found}); use an older backup")
 
 
 def _numbers(text: str) -> tuple[int, ...]:

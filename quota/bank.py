@@ -81,6 +81,8 @@ class Bank:
             found = accounts.get(connection, name)
             lock_account(connection, found.id)
             renamed = accounts.rename(connection, found, new)
+            kept = schema.answered  # to keys of whoever takes the old name: theirs are others
+            connection.execute(sa.delete(kept).where(kept.c.owner == name))
             detail = {"before": name, "after": new}
             add_event(connection, self.clock.now(), "account-renamed", account_id=found.id, by=by, detail=detail)
             return renamed

@@ -452,6 +452,20 @@ def test_rows_that_cannot_be_a_book_are_refused_in_a_line(
     assert "Traceback" not in told and "INSERT" not in told and len(told.splitlines()) <= 2, told
 
 
+def test_a_damaged_database_of_the_hub_is_refused(
+    made_backup: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def change(manifest: dict[str, Any], rest: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+        (number,) = [number for number, (member, _) in enumerate(rest) if member.name == backup.HUB]
+        member, data = rest[number]
+        made = data[:4096] + bytes(byte ^ 0x55 for byte in data[4096:])
+        rest[number] = (member, made)
+        manifest["members"][backup.HUB] = {"size": len(made), "sha256": hashlib.sha256(made).hexdigest()}
+
+    rewritten(made_backup, change)
+    assert "the Hub's database in this backup is damaged" in refused(made_backup, tmp_path / "new", capsys)
+
+
 def test_a_restore_that_breaks_off_is_seen_and_done_again(
     made_backup: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from hub_config.settings import parse
 from quota import schema
+from quota.answers import Answer, Answers
 from quota.errors import Conflict, NotFound, Reason, Refused
 from quota.leases import StopReason
 from quota.units import CREDIT
@@ -82,8 +83,12 @@ def test_n09_a_renamed_account_keeps_its_ledger(desk: Desk) -> None:
 def test_n09_who_takes_a_freed_name_inherits_nothing(desk: Desk) -> None:
     desk.session(3600, share=1000)
     desk.bank.grant("alice", 7 * CREDIT, "admin")
+    answers = Answers(desk.store, desk.clock)
+    answers.begin("alice", "spring-1", "a request")
+    answers.finish("alice", "spring-1", "a request", Answer(201, "{}"))
     desk.bank.rename("alice", "alice (left 2026)", by="admin")
     assert desk.session(0).account == "alice", "a hub that knew the name finds a new account behind it"
+    assert answers.begin("alice", "spring-1", "another request") is None
     new = desk.bank.account("alice").account
     view = desk.bank.account("alice")
     assert new.id != desk.bank.account("alice (left 2026)").account.id

@@ -11,6 +11,7 @@ import pytest
 from jupyterhub.spawner import Spawner
 
 from quota.leases import State, StopReason, Target
+from spawner import stopping
 from spawner.gpu_spawner import LocalGpuSpawner
 from spawner.placement import best_fit
 from tests.fakes.spawner_world import World, assert_given_back, refusal, until
@@ -53,6 +54,22 @@ async def test_s12_a_deaf_server_is_forced_at_the_end_of_the_grace(world: World)
     assert 0.2 < time.monotonic() - began < 10
     assert not world.runtime.alive()
     assert world.book.one().state is State.STOPPING
+
+
+async def test_s02_a_server_that_ended_since_the_last_look_is_not_removed_with_its_record(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The agent has not read the record of its end yet. A look may be shared, and as old as that."""
+
+    async def look(runtime: object, lease_id: str, newer_than: float) -> int | None:
+        return 0 if time.monotonic() - newer_than < 0.02 else None
+
+    spawner = world.spawner()
+    await spawner.start()
+    world.runtime.deaf.add("l1")
+    monkeypatch.setattr(stopping, "exit_code", look)
+    await spawner.stop(now=True)
+    assert "l1" in world.runtime.servers
 
 
 async def test_stop_now_gives_no_grace(world: World) -> None:
