@@ -21,6 +21,8 @@ from typing import Any, Final
 
 from jupyterhub.spawner import Spawner, SpawnException
 from jupyterhub.traitlets import Callable
+from jupyterhub.utils import maybe_future
+from tornado.web import HTTPError
 from traitlets import Float, default
 
 from quota.errors import Reason, Refused
@@ -143,6 +145,38 @@ class GpuSpawner(Spawner):
             self.log.exception("The start form of %s could not be made", self._log_name)
             return form.render_trouble(words(Refused(Reason.BOOK_UNAVAILABLE)))
         return form.render(form.view(facts))
+
+    # ---- hooks of the site ---------------------------------------------------------------------------------------
+
+    async def run_pre_spawn_hook(self) -> None:
+        """The site's hook, before anything is held. One that fails is told to the user as what it is, counted, and is
+        no fault that would end the Hub; what it refuses by itself (an `HTTPError`) goes through."""
+        try:
+            await maybe_future(super().run_pre_spawn_hook())
+        except HTTPError:
+            raise
+        except Exception as error:
+            self._hook_failed("pre_spawn_hook")
+            text = (
+                "A rule of this site (pre_spawn_hook) failed before your server was started. Nothing was started or "
+                "charged. Tell an administrator; the hub's log has the details."
+            )
+            found = SpawnException(
+                text, reason="hook-failed", status_code=500, log_message=f"pre_spawn_hook: {error!r}"
+            )
+            found.jupyterhub_message = text
+            raise found from None
+
+    async def run_post_stop_hook(self) -> None:
+        try:
+            if self.post_stop_hook is not None:
+                await maybe_future(self.post_stop_hook(self))
+        except Exception:  # the server has ended; that much is sure
+            self._hook_failed("post_stop_hook")
+
+    def _hook_failed(self, hook: str) -> None:
+        metrics.HOOK_ERRORS.labels(hook).inc()
+        self.log.exception("The site's %s failed for %s", hook, self._log_name, extra={"event": "hook-failed"})
 
     # ---- start ---------------------------------------------------------------------------------------------------
 

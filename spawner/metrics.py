@@ -22,6 +22,10 @@ PHASES = Histogram(
 RESERVATIONS = Counter("berth_reservations", "Leases that this hub has reserved.")
 REFUSALS = Counter("berth_refusals", "Starts that were refused or failed, by Berth's reason.", ("reason",))
 
+HOOK_ERRORS = Counter("berth_hook_errors", "Hooks of this site (`extra_config`) that failed.", ("hook",))
+
+for _hook in ("pre_spawn_hook", "post_stop_hook"):
+    HOOK_ERRORS.labels(_hook)
 for _phase in ("reserve", "start", "ready"):
     PHASES.labels(_phase)
 for _reason in Reason:  # nothing refused yet is a known zero

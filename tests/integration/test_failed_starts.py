@@ -61,6 +61,12 @@ async def add_route_broken(self, routespec, target, data):
     await add_route(self, routespec, target, data)
 
 
+def hook(spawner):
+    if broken("hook"):
+        spawner.orm_spawner.state["no such key"]
+
+
+c.Spawner.pre_spawn_hook = hook
 c.GpuSpawner.stop_grace = 3
 LocalRuntime.start = start_broken
 BerthProxy.add_route = add_route_broken
@@ -115,6 +121,23 @@ def test_s06_x08_a_failure_at_any_step_leaves_nothing_and_costs_nothing(stack: S
     no_residue(stack, me, available)
     assert me.lease()["stop_reason"] == "failed"
     assert stack.answers()
+
+
+def test_x23_a_hook_that_always_fails_ends_no_hub_and_is_said(stack: Stack) -> None:
+    """Six starts, and five failures in a row are what the Hub itself takes for its own."""
+    me, hub = stack.researcher, stack.pid("hub")
+    available = me.available()
+    with broken(stack, "hook"):
+        for _ in range(6):
+            answer = me.ask_start({"profile": "gpu-1-2"})
+            assert answer.status_code == 500
+            assert "pre_spawn_hook) failed" in answer.json()["message"]
+            until(me.gone, 10)
+    no_residue(stack, me, available)
+    assert stack.pid("hub") == hub and stack.answers()
+    assert "KeyError" in (stack.data / "logs" / "hub.log").read_text(encoding="utf-8")
+    me.start("gpu-1-2")
+    me.stop()
 
 
 def test_s06_after_a_failure_the_same_server_starts(stack: Stack) -> None:
