@@ -256,6 +256,7 @@ def service_parts(made: Parts) -> Any:
         refusal_words=words,
         isolation_words=lambda mode: str(isolation(mode)),
         image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
+        log_tail=made.runtime.log_tail,
     )
 
 

@@ -12,6 +12,7 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota import tracing
+from quota.leases import StopReason
 from quota.units import show_credits
 from quota.web import actions, board, desk, fields, views
 from quota.web.base import Handler, endpoint
@@ -22,6 +23,8 @@ from quota.web.problem import Problem, Why, problem_text
 from quota.web.render import asset_hash
 
 FLASH = "berth-flash"
+#: Of a server's log on its receipt: the end tells why it ended.
+LOG_LINES = 100
 
 
 class PageHandler(Handler):
@@ -157,7 +160,8 @@ class Receipt(PageHandler):
     async def get(self, lease_id: str) -> None:
         lease = await actions.lease_for(self, lease_id)
         view = await self.in_thread(views.receipt_of, self.parts, lease)
-        self.page("lease.html", "Receipt", view=view)
+        log = await self.in_thread(self.parts.log_tail, lease.id, LOG_LINES)
+        self.page("lease.html", "Receipt", view=view, log=log, failed=lease.stop_reason is StopReason.FAILED)
 
 
 class Stop(PageHandler):

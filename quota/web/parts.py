@@ -77,12 +77,17 @@ def _plain_mode(mode: str) -> str:
     return f"sharing mode {mode}"
 
 
+def _no_log(lease_id: str, lines: int) -> Sequence[str]:
+    return ()
+
+
 @dataclass(frozen=True)
 class ServiceParts:
     """What `make_app` needs.
 
     `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
-    live in packages this one may not import. `cookie_secret` should outlive the process, or a restart logs everybody
+    live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
+    outlive it. `cookie_secret` should outlive the process, or a restart logs everybody
     out. `hub_auth` None means: as the Hub's environment of a managed service says.
     """
 
@@ -100,6 +105,7 @@ class ServiceParts:
     refusal_words: Callable[[Refused], str] = _plain_refusal
     isolation_words: Callable[[str], str] = _plain_mode
     image_titles: Mapping[str, str] = field(default_factory=dict)
+    log_tail: Callable[[str, int], Sequence[str]] = _no_log
     hub_auth: HubOAuth | None = None
 
     @cached_property

@@ -222,3 +222,33 @@ async def test_a_stop_by_idleness_shows_what_was_seen(service: Service, desk: De
     assert "Why it ended Reclaimed because it was idle: not used for 30 min." in said
     assert "Not used since 2 Mar 2026, 08:30:00" in said and "Limit 30 min" in said and "Kernels 0" in said
     assert "CPU of its programs not reported" in said
+
+
+async def test_x19_the_end_of_a_servers_log_is_on_its_receipt_for_those_who_may_see_it(tmp_path: Path) -> None:
+    asked: list[tuple[str, int]] = []
+
+    def log_tail(lease_id: str, lines: int) -> tuple[str, ...]:
+        asked.append((lease_id, lines))
+        return ("Killed <b>me</b>", "{{ 7 * 7 }} Zürich 苏黎世")
+
+    with open_desk(tmp_path) as desk:
+        desk.devices(1)
+        desk.bank.ensure_account("bob")
+        crashed, fine = desk.run(profile="test"), desk.session(10, "bob", profile="test")
+        desk.clock.advance(10)
+        desk.book.close(crashed, desk.now, StopReason.FAILED, "signal 9")
+        async with open_service(desk, log_tail=log_tail) as service:
+            service.hub.add_user("alice"), service.hub.add_user("boss", admin=True)
+            for who in ("alice", "boss"):
+                page = (await service.browser(who).get(f"lease/{crashed.id}")).text
+                assert 'id="log" open>' in page and "The last 2 lines of its log" in page
+                assert "Killed &lt;b&gt;me&lt;/b&gt;\n{{ 7 * 7 }} Zürich 苏黎世" in page
+            assert asked == [(crashed.id, 100)] * 2
+            assert (await service.browser("alice").get(f"lease/{fine.id}")).status_code == 403
+            assert len(asked) == 2, "nobody reads for somebody who may not see it"
+            assert 'id="log">' in (await service.browser("boss").get(f"lease/{fine.id}")).text
+
+
+async def test_a_server_without_a_log_has_none_on_its_receipt(service: Service, desk: Desk) -> None:
+    lease = desk.session(10, profile="test")
+    assert 'id="log"' not in (await service.browser("alice").get(f"lease/{lease.id}")).text

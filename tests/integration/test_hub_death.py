@@ -126,7 +126,10 @@ def test_s02_a_server_that_died_while_the_hub_was_down_is_charged_to_its_end(sta
     until(me.gone, 40, "the hub knows that the server is gone")
 
 
-def test_x29_a_server_that_dies_by_itself_is_charged_to_its_end_and_free_in_one_cycle(stack: Stack) -> None:
+def test_x19_x29_a_server_that_dies_is_charged_to_its_end_free_in_one_cycle_and_leaves_its_last_words(
+    stack: Stack,
+) -> None:
+    """SIGKILL, as the kernel ends what takes too much memory."""
     me = stack.researcher
     me.start("gpu-1-2")
     lease = me.lease()
@@ -138,6 +141,10 @@ def test_x29_a_server_that_dies_by_itself_is_charged_to_its_end_and_free_in_one_
     exact(done)
     assert done["charged_micro_credits"] > 0
     until(me.gone, 40, "the hub has noticed")
+    receipt = me.browser.get(f"/services/berth/lease/{lease['id']}").text
+    assert 'id="log" open>' in receipt and "lines of its log" in receipt
+    assert "is running at" in receipt and "signal 9" in receipt
+    assert me.token not in receipt and "token=[secret]" in receipt
 
 
 def test_a_runner_killed_under_a_living_server_frees_nothing(stack: Stack) -> None:
