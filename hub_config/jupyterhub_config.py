@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth, compose, guards, logs, managed, placeholders, proxy, roles
+from hub_config import auth, compose, guards, logs, managed, placeholders, proxy, roles, starts
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD
@@ -86,6 +86,7 @@ def configure_authenticator(c: Any, made: Parts) -> None:
 
 def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
     wiring = compose.spawner_wiring(made, boot, f"http://127.0.0.1:{ports.berth}/services/berth")
+    starts.install()  # who comes second by a moment is shown the first start, not a fault
     c.JupyterHub.spawner_class = LocalGpuSpawner
     c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply
     c.Spawner.start_timeout = int(made.settings.hub.start_timeout.total_seconds()) + 30  # ours comes first, with words
