@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_config.datafolder import DataFolder
+from hub_config.extensions import guarded_place, load
 from hub_config.settings import ProfileTable, Settings
 from images.catalog import LOCAL_IMAGES
 from quota.alerts import Alerts
@@ -27,6 +28,7 @@ from quota.clock import SystemClock
 from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.nightly import Nightly
+from quota.ports import Place
 from quota.pricing import hourly
 from quota.rows import Rows
 from quota.store import Store
@@ -193,6 +195,15 @@ def new_boot(role: str) -> str:
     return f"{role}-{secrets.token_hex(8)}"
 
 
+def place_of(made: Parts) -> Place:
+    """The site's placement, or best fit. Raises `SettingsError`."""
+    ours: Place = partial(best_fit, home=made.host)
+    reference = made.settings.extensions.placement
+    if not reference:
+        return ours
+    return guarded_place(load(made.data.settings_file, "placement", reference, ("devices", "request")), ours)
+
+
 def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
     """What the Hub's spawner needs; `service_url` is where servers reach service `berth`."""
     from spawner.gpu_spawner import Wiring  # imports the Hub, which the other processes need not
@@ -207,7 +218,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         host=made.host,
         profiles=made.profiles,
         images={name: image.title for name, image in LOCAL_IMAGES.items()},
-        place=partial(best_fit, home=made.host),
+        place=place_of(made),
         homes=made.data.homes,
         backend_words=ISOLATION_WORDS,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),

@@ -18,6 +18,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hub_config.placeholders import unexpected
+from hub_config.settings_extensions import ExtensionsTable
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 
 
@@ -202,6 +203,7 @@ class Settings(_Table):
     audit: Audit = Audit()
     logs: Logs = Logs()
     first_start: FirstStart = FirstStart()
+    extensions: ExtensionsTable = ExtensionsTable()
     profiles: tuple[ProfileTable, ...] = ()
 
     @model_validator(mode="after")
@@ -313,6 +315,9 @@ COMMENTED = """\
 [logs]
 # format = "json"            # one JSON object a line in logs/*.log; or "text"
 # level = "info"             # debug, info or warning
+
+[extensions]                 # functions of your own, in a Python file beside this one
+# placement = ""             # chooses the devices of a server, e.g. "site_rules:place"
 
 [first_start]                # fills a new book once; afterwards these belong to the admin page
 # monthly_credits = 100      # each user's grant for a calendar month

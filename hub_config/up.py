@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hub_config import logs, screen
 from hub_config.book_trouble import bring_up, trouble
-from hub_config.compose import Parts, parts
+from hub_config.compose import Parts, parts, place_of
 from hub_config.datafolder import DataFolder, write_private
 from hub_config.guards import make_private
 from hub_config.ports import Ports
@@ -334,6 +334,7 @@ def up(root: Path, host: str, port: int) -> int:
     make_private(data)
     settings = data.settings()
     check_extra_config(data, settings.hub.extra_config)
+    place_of(parts(root, settings))  # an extension that cannot be loaded ends here, in one line
     if data.unfinished_restore.exists():
         raise UpError(f"A restore into {data.root} did not come to its end. Run it again: berth restore FILE --force")
     with only_one(data):

@@ -42,6 +42,7 @@ PURE: dict[str, frozenset[str]] = {
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
+    "hub_config/settings_extensions.py": frozenset({"pydantic"}),
     "hub_config/roles.py": frozenset(),
     "hub_config/placeholders.py": frozenset(),
 }
@@ -118,7 +119,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),
     "psutil": ("spawner/local_runtime.py", "hub_config/*"),
-    "pydantic": ("hub_config/settings.py", "quota/api/*"),  # REST: shapes, checks and document from one source
+    "pydantic": ("hub_config/settings*.py", "quota/api/*"),  # REST: shapes, checks and document from one source
     "prometheus_client": ("quota/web/metrics.py", "quota/web/scrape.py", "spawner/metrics.py"),
     "pythonjsonlogger": ("hub_config/logs.py",),
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page

@@ -1,0 +1,29 @@
+"""The table `[extensions]` of `berth.toml`: functions of the site that Berth calls."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+_REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
+
+
+def _reference(value: str) -> str:
+    if value and not _REFERENCE.fullmatch(value):
+        raise ValueError(f'{value!r} is not a reference to a function; write one such as "site_rules:place"')
+    return value
+
+
+Reference = Annotated[str, AfterValidator(_reference)]
+
+
+class ExtensionsTable(BaseModel):
+    """A reference is `module:function`: a Python file beside `berth.toml`, or an installed module."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    placement: Reference = Field(
+        "", description='The function that chooses devices for a server, e.g. "site_rules:place"; empty: best fit.'
+    )
