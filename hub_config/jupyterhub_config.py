@@ -18,6 +18,7 @@ from hub_config.datafolder import BOOK_PASSWORD
 from hub_config.ports import Ports
 from quota.errors import BerthError, Refused
 from quota.web.home import home_view
+from quota.web.render import asset_hash
 from spawner.gpu_spawner import LocalGpuSpawner
 
 HERE = Path(__file__).parent
@@ -127,7 +128,11 @@ def configure_pages(c: Any, made: Parts) -> None:
 
     c.JupyterHub.template_paths = [str(HERE / "templates")]
     # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.
-    c.JupyterHub.template_vars = {"berth_home": lambda _user: berth_home, "berth_site": made.settings.site.name}
+    c.JupyterHub.template_vars = {
+        "berth_home": lambda _user: berth_home,
+        "berth_site": made.settings.site.name,
+        "berth_style": asset_hash("berth.css"),
+    }
 
 
 def load_extra(made: Parts, load_subconfig: Any) -> None:

@@ -52,6 +52,7 @@ class Visit:
     def __init__(self, page: Page, url: str, pictures: Path) -> None:
         self.page, self.url, self.pictures = page, url, pictures
         self.errors: list[str] = []
+        self.theme = "light"
         page.on("pageerror", lambda error: self.errors.append(str(error)))
 
     def log_in(self, name: str, password: str) -> None:
