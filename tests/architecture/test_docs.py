@@ -1,0 +1,66 @@
+"""The documents and the README link to nothing that is not there, and show no command or setting that is refused."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hub_config.cli import parser
+from hub_config.settings import parse
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SHELL = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```", re.M | re.S)
+TOML = re.compile(r"^```toml\n(.*?)^```", re.M | re.S)
+
+
+def links(text: str) -> Iterator[str]:
+    """The relative targets of a page's links, without their anchors."""
+    for target in LINK.findall(text):
+        path = target.partition("#")[0]
+        if path and not re.match(r"[a-z]+:", path):
+            yield path
+
+
+def commands(text: str) -> Iterator[list[str]]:
+    """The arguments of every line of a page's shell blocks that calls berth."""
+    for block in SHELL.findall(text):
+        for line in block.replace("\\\n", " ").splitlines():
+            words = shlex.split(line, comments=True)
+            if words and words[0] in ("berth", "./berth"):
+                yield words[1:]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_to_files(page: Path) -> None:
+    missing = [path for path in links(page.read_text(encoding="utf-8")) if not (page.parent / path).exists()]
+    assert missing == []
+
+
+def test_a_link_to_nothing_is_seen() -> None:
+    assert list(links("[a](gone.md#x) [b](https://a.example/) [c](#here)")) == ["gone.md"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_shown_are_accepted(page: Path) -> None:
+    for words in commands(page.read_text(encoding="utf-8")):
+        try:
+            parser().parse_args(words)
+        except SystemExit as stop:
+            assert stop.code == 0, f"berth {shlex.join(words)}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_settings_shown_are_accepted(page: Path) -> None:
+    for block in TOML.findall(page.read_text(encoding="utf-8")):
+        parse(block, str(page))
+
+
+def test_a_command_and_its_continued_line_are_seen() -> None:
+    text = "```sh\n./berth up \\\n  --port 1  # why\nls\nberth status\n```\n"
+    assert list(commands(text)) == [["up", "--port", "1"], ["status"]]
