@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from typing import Any
 
+from jupyterhub.auth import Authenticator
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
 from tornado import web
 
@@ -13,8 +14,9 @@ from spawner.messages import words
 from spawner.names import check_username
 
 
-class LocalAuthenticator(SharedPasswordAuthenticator):
-    """One password for admins, one for everybody else; names are restricted before they reach any rule or path."""
+class HouseRules(Authenticator):
+    """What holds for every way to log in: the rule for names, and our log-out. Stands before an authenticator
+    in the list of bases."""
 
     def normalize_username(self, username: str) -> str:
         """NFC, trimmed and lower-cased, so that one person is one name whatever the keyboard sent."""
@@ -35,6 +37,10 @@ class LocalAuthenticator(SharedPasswordAuthenticator):
         from hub_config.logout import Logout
 
         return [*super().get_handlers(app), ("/logout", Logout)]
+
+
+class LocalAuthenticator(HouseRules, SharedPasswordAuthenticator):
+    """One password for admins, one for everybody else; names are restricted before they reach any rule or path."""
 
     async def authenticate(self, handler: Any, data: dict[str, str]) -> Any:
         """As the parent, but a name that can never be used is told so instead of "invalid credentials"."""
