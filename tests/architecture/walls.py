@@ -24,9 +24,12 @@ PURE: dict[str, frozenset[str]] = {
     "quota/ledger.py": frozenset(),
     "quota/jumps.py": frozenset(),
     "quota/findings.py": frozenset(),
+    "quota/groups.py": frozenset(),
     "quota/vitals.py": frozenset(),
+    "quota/i18n.py": frozenset(),  # reads the reader's language from a context variable: an argument of everything
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),
+    "quota/web/daily.py": frozenset(),
     "quota/web/period.py": frozenset(),
     "images/catalog.py": frozenset(),
     "spawner/fleet.py": frozenset(),
@@ -43,6 +46,7 @@ PURE: dict[str, frozenset[str]] = {
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
     "hub_config/settings_extensions.py": frozenset({"pydantic"}),
+    "hub_config/settings_groups.py": frozenset({"pydantic"}),
     "hub_config/roles.py": frozenset(),
     "hub_config/placeholders.py": frozenset(),
 }
@@ -123,6 +127,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "prometheus_client": ("quota/web/metrics.py", "quota/web/scrape.py", "spawner/metrics.py"),
     "pythonjsonlogger": ("hub_config/logs.py",),
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
+    "pygal": ("quota/web/charts.py",),
+    "babel": ("quota/catalogues.py",),
     "bcrypt": ("hub_config/*",),
     "jupyterhub": (
         "spawner/gpu_spawner.py",
