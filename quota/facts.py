@@ -38,6 +38,15 @@ class Facts:
     revenue: int
 
 
+def names_since(store: Store, since: datetime) -> list[tuple[str, datetime]]:
+    """All users with an account and when it was made; nothing where none was made at or after `since`. Blocks."""
+    users = sa.select(_ACCOUNT.c.name, _ACCOUNT.c.created_at).where(_ACCOUNT.c.kind == "user")
+    with store.read() as connection:
+        if connection.execute(users.where(_ACCOUNT.c.created_at >= since).limit(1)).one_or_none() is None:
+            return []
+        return [(row.name, row.created_at) for row in connection.execute(users)]
+
+
 def read_facts(store: Store, now: datetime) -> Facts:
     """Raises what the book raises when it does not answer. Blocks."""
     with store.read() as connection:

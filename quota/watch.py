@@ -15,8 +15,9 @@ from typing import Any
 
 from quota.alerts import Alert, Alerts
 from quota.errors import BerthError
-from quota.facts import unbilled
+from quota.facts import names_since, unbilled
 from quota.leases import Lease
+from quota.lookalikes import pairs, spelled
 from quota.ports import Clock
 from quota.rows import Heartbeat, Rows
 from quota.vitals import Vitals, from_note
@@ -32,12 +33,15 @@ CULLER_PERIODS = 3
 CULLER_LEAST = timedelta(seconds=10)
 #: Every running lease is charged once a minute.
 UNBILLED = timedelta(minutes=5)
-#: Alerts about single leases at once; where there are more, the first tell enough.
+#: Alerts about single leases, or names, at once; where there are more, the first tell enough.
 MOST_LEASES = 50
 #: The wall clock and the time that the machine really ran may differ by so much between two looks.
 JUMP = timedelta(seconds=30)
 
-KINDS = ("culler-silent", "agent-silent", "unbilled")
+#: So long is a newcomer pointed out whose name can be taken for somebody else's; by then an admin has looked.
+NEWCOMER = timedelta(days=7)
+
+KINDS = ("culler-silent", "agent-silent", "unbilled", "look-alike")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +127,19 @@ def judge_bills(late: Iterable[Lease], silent_hosts: Iterable[str]) -> list[Verd
     return found[:MOST_LEASES]
 
 
+def judge_names(known: Iterable[tuple[str, datetime]], now: datetime) -> list[Verdict]:
+    """Newcomers whose names can be taken for those of older users: somebody may mean to be mistaken for them."""
+    found = []
+    for name, older in pairs(known, now - NEWCOMER)[:MOST_LEASES]:
+        words = (
+            f"The new user {spelled(name)} has a name that can be taken for {spelled(older)}. They are two users with "
+            f"two accounts. Ask who it is before you grant anything; if somebody pretends, delete the user on the "
+            f"Hub's Admin page, or rename it there and with `berth rename`. This notice ends after {NEWCOMER.days} days."
+        )
+        found.append(Verdict(f"look-alike:{name}", "look-alike", words, {"user": name, "older": older}))
+    return found
+
+
 def _vitals(beat: Heartbeat) -> Vitals:
     return from_note(beat.note)
 
@@ -175,16 +192,20 @@ class Watch:
         told_of = {verdict.key.partition(":")[2] for verdict in agents if verdict.words is None}
         hosts = {beat.host for beat in boots if beat.role == "agent"} | {self._host}
         bills = judge_bills(unbilled(self._rows.store, now - UNBILLED), hosts - told_of)
-        over = [alert for alert in self._alerts.open() if self._is_over(alert, hosts, told_of, bills)]
+        names = judge_names(names_since(self._rows.store, now - NEWCOMER), now)
+        over = [alert for alert in self._alerts.open() if self._is_over(alert, hosts, told_of, [*bills, *names])]
         fine = [Verdict(alert.key, alert.kind) for alert in over]
-        return [*([culler] if culler else []), *agents, *bills, *fine]
+        return [*([culler] if culler else []), *agents, *bills, *names, *fine]
 
     @staticmethod
-    def _is_over(alert: Alert, hosts: set[str], told_of: set[str], bills: Sequence[Verdict]) -> bool:
-        """An alert of ours that no verdict speaks of any more: its host is gone, its lease is charged or over."""
+    def _is_over(alert: Alert, hosts: set[str], told_of: set[str], found: Sequence[Verdict]) -> bool:
+        """An alert of ours that no verdict speaks of any more: its host is gone, its lease is charged or over, its
+        newcomer renamed or known by now."""
         if alert.kind == "agent-silent":
             return alert.key.partition(":")[2] not in hosts
-        still = {verdict.key for verdict in bills}
+        still = {verdict.key for verdict in found}
+        if alert.kind == "look-alike":
+            return alert.key not in still
         return alert.kind == "unbilled" and alert.key not in still and hosts <= told_of
 
     def _tell(self, verdicts: Iterable[Verdict]) -> None:

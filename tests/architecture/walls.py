@@ -26,6 +26,7 @@ PURE: dict[str, frozenset[str]] = {
     "quota/findings.py": frozenset(),
     "quota/groups.py": frozenset(),
     "quota/vitals.py": frozenset(),
+    "quota/lookalikes.py": frozenset({"confusable_homoglyphs"}),
     "quota/i18n.py": frozenset(),  # reads the reader's language from a context variable: an argument of everything
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),
@@ -129,6 +130,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
     "pygal": ("quota/web/charts.py",),
     "babel": ("quota/catalogues.py",),
+    "confusable_homoglyphs": ("quota/lookalikes.py",),
     "bcrypt": ("hub_config/*",),
     "jupyterhub": (
         "spawner/gpu_spawner.py",

@@ -203,3 +203,24 @@ def test_x15_a_silent_agent_is_told_once_and_not_for_every_lease(site: Site) -> 
     site.alive.discard("agent")
     site.live(600)
     assert list(site.alerts()) == [f"agent-silent:{HOST}"]
+
+
+def test_a_newcomer_who_can_be_taken_for_somebody_is_pointed_out(site: Site) -> None:
+    """A name that only looks like another's is let in, and an admin hears of it."""
+    desk = site.desk
+    desk.bank.ensure_account("ada")
+    desk.clock.advance(8 * 86400)
+    site.ran += 8 * 86400
+    site.live(60)
+    desk.bank.ensure_account("аda")
+    desk.bank.ensure_account("bob")
+    site.live(20)
+    (alert,) = site.alerts().values()
+    assert (alert.key, alert.kind) == ("look-alike:аda", "look-alike")
+    assert "аda (а is CYRILLIC SMALL LETTER A) has a name that can be taken for ada." in alert.words
+    desk.bank.rename("аda", "adele", "admin")
+    site.live(20)
+    assert site.alerts() == {}
+    desk.bank.ensure_account("b0b")
+    site.live(20)
+    assert list(site.alerts()) == ["look-alike:b0b"]
