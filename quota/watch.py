@@ -133,8 +133,8 @@ def judge_names(known: Iterable[tuple[str, datetime]], now: datetime) -> list[Ve
     for name, older in pairs(known, now - NEWCOMER)[:MOST_LEASES]:
         words = (
             f"The new user {spelled(name)} has a name that can be taken for {spelled(older)}. They are two users with "
-            f"two accounts. Ask who it is before you grant anything; if somebody pretends, delete the user on the "
-            f"Hub's Admin page, or rename it there and with `berth rename`. This notice ends after {NEWCOMER.days} days."
+            "two accounts. Ask who it is before you grant anything; if somebody pretends, delete the user on the Hub's "
+            f"Admin page, or rename it there and with `berth rename`. This notice ends in {NEWCOMER.days} days."
         )
         found.append(Verdict(f"look-alike:{name}", "look-alike", words, {"user": name, "older": older}))
     return found

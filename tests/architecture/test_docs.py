@@ -13,7 +13,7 @@ from hub_config.cli import parser
 from hub_config.settings import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("README*.md"), *(ROOT / "docs").rglob("*.md")])
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SHELL = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```", re.M | re.S)
 TOML = re.compile(r"^```toml\n(.*?)^```", re.M | re.S)
