@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import jinja2
 
+from quota.web.charts import daily_chart
 from quota.web.period import parse_month
 from quota.web.words import clock_words, credits_words, instant
 
@@ -46,6 +47,6 @@ def make_environment(zone: str) -> jinja2.Environment:
         same = moment.astimezone(tz).date() == before.astimezone(tz).date()
         return f"{moment.astimezone(tz):%H:%M:%S}" if same else clock(moment)
 
-    environment.filters.update({"clock_after": clock_after})
+    environment.filters.update({"clock_after": clock_after, "daily_chart": daily_chart})
     environment.filters.update({"clock": clock, "iso": instant, "credits": credits_words, "month": month_words})
     return environment

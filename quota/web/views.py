@@ -14,6 +14,7 @@ from quota.metering import clip, microseconds, span
 from quota.metering import usage as used_in
 from quota.pricing import charge_due
 from quota.units import show_credits
+from quota.web.daily import Daily, daily
 from quota.web.figures import Line, Receipt, gpu_hours, line, receipt, segments_of
 from quota.web.history import Step, evidence_words, steps
 from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, rows_of
@@ -76,6 +77,7 @@ class UsageView:
     gpu_hours: str
     running: tuple[LeaseRow, ...]
     sessions: tuple[SessionRow, ...]
+    daily: Daily
 
 
 Told = tuple[StatementLine, Lease, tuple[Segment, ...]]
@@ -137,6 +139,7 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
         gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _, _ in found)),
         running=rows,
         sessions=tuple(sorted(sessions, key=lambda session: session.started_at, reverse=True)),
+        daily=daily(((lease.profile, segments) for _, lease, segments in found), period, now, parts.tz),
     )
 
 

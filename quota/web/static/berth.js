@@ -1,5 +1,10 @@
 "use strict";
 // The menu on a narrow screen, and charges that run on at their known rate. Pages work without it.
+// Back to a page that the browser kept: it is asked for anew.
+window.addEventListener("pageshow", (event) => {
+  if (event.persisted) location.reload();
+});
+
 document.addEventListener("DOMContentLoaded", () => {
   const button = document.getElementById("berth-menu");
   const menu = document.getElementById("thenavbar");
