@@ -25,6 +25,7 @@ from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
+from quota.groups import Group
 from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.nightly import Nightly
@@ -75,7 +76,13 @@ def _profile(table: ProfileTable) -> Profile:
         memory_mib=table.memory_mib,
         images=tuple(LOCAL_IMAGES),
         description=table.description,
+        groups=table.groups,
     )
+
+
+def groups_of(settings: Settings) -> tuple[Group, ...]:
+    """The groups of `berth.toml`."""
+    return tuple(Group(each.name, each.leads) for each in settings.groups)
 
 
 def defaults_of(settings: Settings) -> Defaults:
@@ -223,6 +230,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         backend_words=ISOLATION_WORDS,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),
         service_url=service_url,
+        groups=groups_of(made.settings),
     )
 
 

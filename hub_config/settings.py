@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hub_config.placeholders import unexpected
 from hub_config.settings_extensions import ExtensionsTable
+from hub_config.settings_groups import GroupTable, Names, group_fault
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 
 
@@ -191,6 +192,7 @@ class ProfileTable(_Table):
     cpu: float | None = Field(None, gt=0, le=1024)
     memory_mib: int | None = Field(None, ge=64)
     description: str = Field("", max_length=400)
+    groups: Names = Field((), description="Groups whose members may pick it; empty: everybody.")
 
 
 class Settings(_Table):
@@ -205,6 +207,7 @@ class Settings(_Table):
     first_start: FirstStart = FirstStart()
     extensions: ExtensionsTable = ExtensionsTable()
     profiles: tuple[ProfileTable, ...] = ()
+    groups: tuple[GroupTable, ...] = ()
 
     @model_validator(mode="after")
     def _names_differ(self) -> Settings:
@@ -212,6 +215,9 @@ class Settings(_Table):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"profiles: the name {twice[0]!r} is used twice; give each profile its own name")
+        fault = group_fault(self.groups, ((f"profiles {each.name}.groups", each.groups) for each in self.profiles))
+        if fault:
+            raise ValueError(fault)
         return self
 
 
@@ -227,8 +233,9 @@ def parse(text: str, path: str = "berth.toml") -> Settings:
     wrong = unexpected(tables)
     if wrong:
         raise SettingsError(f"{path}: {wrong}")
-    if isinstance(tables.get("profiles"), list):
-        tables["profiles"] = tuple(tables["profiles"])
+    for key in ("profiles", "groups"):
+        if isinstance(tables.get(key), list):
+            tables[key] = tuple(tables[key])
     try:
         return Settings.model_validate(tables)
     except ValidationError as error:
@@ -241,7 +248,7 @@ _WANTED = {
     "float_type": "write a number, without quotes",
     "string_type": "write text in quotes",
     "bool_type": "write true or false",
-    "tuple_type": "write each profile under a [[profiles]] line of its own",
+    "tuple_type": "write each one under a [[profiles]] or [[groups]] line of its own",
     "model_type": "write a table, that is a [section] line",
     "model_attributes_type": "write a table, that is a [section] line",
 }
@@ -269,7 +276,7 @@ def _remedy_for_unknown(loc: tuple[int | str, ...]) -> str:
     for part in loc[:-1]:
         if isinstance(part, str):
             annotation = table.model_fields[part].annotation
-            table = ProfileTable if part == "profiles" else annotation
+            table = {"profiles": ProfileTable, "groups": GroupTable}.get(part, annotation)
     known = sorted(table.model_fields)
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"remove it, or use one of: {', '.join(known)}"
@@ -332,4 +339,10 @@ COMMENTED = """\
 # title = "A quarter of a GPU"
 # share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
 # description = "For notebooks and small models"
+# groups = ["lab-a"]         # who may pick it; without, everybody
+
+# Groups of the Hub that mean something here: they open profiles to their members.
+# [[groups]]
+# name = "lab-a"
+# leads = ["alice"]          # whom members may ask
 """

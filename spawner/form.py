@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache
@@ -20,7 +20,7 @@ from quota.leases import Device, Price
 from quota.pricing import hold_for, hourly
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits, show_share
 from spawner.fleet import SHARED_MODES, free_now, offered
-from spawner.profiles import Profile, images_of, memory_words, profile_memory
+from spawner.profiles import Profile, images_of, memory_words, open_profiles, profile_memory
 from spawner.sharing import isolation
 from spawner.wiring import Wiring
 
@@ -72,7 +72,7 @@ class View:
     simulated: bool
 
 
-def facts_of(wiring: Wiring, user: str, chosen: Mapping[str, object]) -> Facts:
+def facts_of(wiring: Wiring, user: str, chosen: Mapping[str, object], groups: Collection[str] = ()) -> Facts:
     """What the book has to say to this user now. Blocks."""
     try:
         account = wiring.bank.account(user)
@@ -80,7 +80,7 @@ def facts_of(wiring: Wiring, user: str, chosen: Mapping[str, object]) -> Facts:
         wiring.bank.ensure_account(user)
         account = wiring.bank.account(user)
     return Facts(
-        profiles=wiring.profiles,
+        profiles=open_profiles(wiring.profiles, groups),
         images=wiring.images,
         devices=wiring.rows.devices(),
         limits=account.limits,

@@ -83,6 +83,12 @@ class GpuSpawner(Spawner):
     def holder(self) -> Holder:
         return Holder(self.user.name, self.name)
 
+    @property
+    def groups(self) -> frozenset[str]:
+        """The Hub's groups of the user for whom it starts, at this moment and whoever asks. A change by an
+        administrator or the identity provider counts at once, without a new log-in."""
+        return frozenset(group.name for group in self.user.groups)
+
     # ---- options -------------------------------------------------------------------------------------------------
 
     @default("poll_interval")
@@ -122,7 +128,14 @@ class GpuSpawner(Spawner):
         """The options of a start as a valid choice, for form, REST and admin starts alike. Raises `Refused`."""
         check_username(self.user.name)
         try:
-            return parse_choice(options, self.wiring.profiles, tuple(self.wiring.images), user=self.user.name)
+            return parse_choice(
+                options,
+                self.wiring.profiles,
+                tuple(self.wiring.images),
+                user=self.user.name,
+                groups=self.groups,
+                sites=self.wiring.groups,
+            )
         except Refused:
             # The Hub has stored them already and would take them again for every start that brings none.
             if self.orm_spawner is not None:
@@ -140,7 +153,7 @@ class GpuSpawner(Spawner):
         """The form's inside. What cannot be read is said; it never keeps the page from being shown."""
         wiring = self.wiring
         try:
-            facts = await in_thread(form.facts_of, wiring, self.user.name, dict(self.user_options or {}))
+            facts = await in_thread(form.facts_of, wiring, self.user.name, dict(self.user_options or {}), self.groups)
         except Exception:
             self.log.exception("The start form of %s could not be made", self._log_name)
             return form.render_trouble(words(Refused(Reason.BOOK_UNAVAILABLE)))

@@ -88,6 +88,13 @@ def _profile_unknown(facts: Facts) -> str:
 def _profile_forbidden(facts: Facts) -> str:
     allowed = facts.get("allowed")
     remedy = f"Choose one of: {_short(allowed, 300)}" if allowed not in (None, "", "none") else "Choose another one"
+    groups, ask = facts.get("groups"), facts.get("ask")
+    if groups:
+        who = f"{_short(ask, 200)} or an admin" if ask else "an admin"
+        return (
+            f"The profile{_text(facts, 'profile')} is for members of {_short(groups, 200)} only. "
+            f"{remedy}, or ask {who} to add you."
+        )
     return f"The profile{_text(facts, 'profile')} is not open to you. {remedy}, or ask an admin to allow it."
 
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quota.errors import Reason, Refused
+from quota.groups import Group, leads_of
 from quota.leases import Device
 from quota.units import WHOLE_GPU, MilliGpu, show_share
 
@@ -31,7 +32,7 @@ class Profile:
 
     `share` is milli-GPU on each device and `count` the number of devices; both are 0 for a CPU profile. More than one
     device means whole ones. `cpu` is in cores, `memory_mib` in MiB of host memory; None sets no limit. An empty
-    `images` allows every image of the catalogue.
+    `images` allows every image of the catalogue; empty `groups` let everybody pick it.
 
     Raises `ValueError`, in words for the file that defines profiles, when the values make no sense together.
     """
@@ -45,6 +46,7 @@ class Profile:
     images: tuple[str, ...] = ()
     description: str = ""
     service_class: str = "on-demand"
+    groups: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -114,20 +116,24 @@ def parse_choice(
     *,
     user: str,
     accounts: Collection[str] = (),
+    groups: Collection[str] = (),
+    sites: Sequence[Group] = (),
 ) -> Choice:
     """The options of a start as a choice, or `Refused` with a reason; total for any value whatever.
 
     `options` has no keys but `OPTIONS`, and strings as values; a form's one-element lists are flattened before. What
     is not sent gets its default (also where nothing is sent at all, as when an admin starts somebody's server): the
-    first profile, its first image, the account of `user`, for whom the server starts. `accounts` are others that this
-    user may charge. Whether a profile is allowed and can be paid is the book's to say.
+    first profile open to them, its first image, the account of `user`, for whom the server starts. `accounts` are
+    others that this user may charge, `groups` those they are in at this moment (both of `user`, whoever asks), `sites`
+    the groups that the site knows. Whether limits allow a profile and whether it can be paid is the book's to say.
 
     Raises `Refused`: OPTION_UNKNOWN (facts `option`, `known`), OPTION_INVALID (`option`, `why`), PROFILE_UNKNOWN
-    (`profile`, `known`), IMAGE_UNKNOWN (`image`, `profile`, `known`), ACCOUNT_FORBIDDEN (`account`; the same for an
-    account that does not exist, so that nobody can find out which do).
+    (`profile`, `known`), PROFILE_FORBIDDEN (`profile`, `groups`, `ask`, `allowed`), IMAGE_UNKNOWN (`image`, `profile`,
+    `known`), ACCOUNT_FORBIDDEN (`account`; the same for an account that does not exist, so that nobody can find out
+    which do).
     """
     sent = _strings(options)
-    profile = _profile(sent.get("profile"), profiles)
+    profile = _profile(sent.get("profile"), profiles, groups, sites)
     image = _image(sent.get("image"), profile, images)
     account = sent.get("account", user)
     if account != user and account not in accounts:
@@ -168,16 +174,25 @@ def _shown(key: object) -> str:
     return text or "(empty)"
 
 
-def _profile(name: str | None, profiles: Sequence[Profile]) -> Profile:
-    known = ", ".join(profile.name for profile in profiles)
-    if name is None:
-        if not profiles:
-            raise Refused(Reason.PROFILE_UNKNOWN, profile="", known="")
-        return profiles[0]
-    for profile in profiles:
-        if profile.name == name:
-            return profile
-    raise Refused(Reason.PROFILE_UNKNOWN, profile=name, known=known)
+def open_profiles(profiles: Iterable[Profile], groups: Collection[str]) -> tuple[Profile, ...]:
+    """Those that a member of these groups may pick."""
+    return tuple(profile for profile in profiles if not profile.groups or not set(profile.groups).isdisjoint(groups))
+
+
+def _profile(name: str | None, profiles: Sequence[Profile], groups: Collection[str], sites: Sequence[Group]) -> Profile:
+    allowed = open_profiles(profiles, groups)
+    names = ", ".join(profile.name for profile in allowed)
+    if name is None and allowed:
+        return allowed[0]
+    wanted = next((profile for profile in profiles if name in (None, profile.name)), None)
+    if wanted is None:
+        raise Refused(Reason.PROFILE_UNKNOWN, profile=name or "", known=names)
+    if wanted in allowed:
+        return wanted
+    ask = ", ".join(leads_of(sites, wanted.groups))
+    raise Refused(
+        Reason.PROFILE_FORBIDDEN, profile=wanted.name, groups=", ".join(wanted.groups), ask=ask, allowed=names
+    )
 
 
 def images_of(profile: Profile, images: Iterable[str]) -> tuple[str, ...]:

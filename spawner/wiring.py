@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quota.groups import Group
 from quota.ports import Clock, Place
 from spawner.ports import Runtime
 from spawner.profiles import Profile
@@ -24,7 +25,8 @@ class Wiring:
     `boot` is the random id of this process, whose heartbeat somebody else keeps fresh. `images` maps names to titles in
     the order people see them. `backend_words` says what the backend isolates. `start_timeout_s` is how long a server
     may take to answer; the Hub's own `start_timeout` must be longer by the wait for an earlier run (`EARLIER_SECONDS`).
-    `service_url` is where servers reach service `berth`, with its prefix; empty where there is none.
+    `service_url` is where servers reach service `berth`, with its prefix; empty where there is none. `groups` are
+    those that the site's settings name.
     """
 
     book: Book
@@ -41,3 +43,4 @@ class Wiring:
     backend_words: str
     start_timeout_s: float
     service_url: str = ""
+    groups: Sequence[Group] = ()

@@ -194,7 +194,7 @@ class Hub:
     def _spawner(self, session: Session) -> SimulatedSpawner:
         user = session.user
         made = SimulatedSpawner(
-            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user),
+            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user, groups=[]),
             hub=SimpleNamespace(public_host="", api_url="http://127.0.0.1:8081/hub/api", base_url="/hub/"),
             orm_spawner=SimpleNamespace(name="", server=None, display_name=""),
             user_options={"profile": session.profile},

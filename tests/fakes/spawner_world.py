@@ -33,6 +33,7 @@ class World:
         self.bank = FakeBank()
         self.runtime = FakeRuntime(clock)
         self.answering = True
+        self.groups: list[Any] = []
         self.wiring = Wiring(
             book=self.book,  # type: ignore[arg-type]
             bank=self.bank,  # type: ignore[arg-type]
@@ -62,7 +63,7 @@ class World:
                 return world.answering
 
         made = Answering(
-            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user),
+            user=SimpleNamespace(name=user, url=f"/user/{user}/", escaped_name=user, groups=self.groups),
             hub=SimpleNamespace(public_host="", api_url="http://127.0.0.1:8081/hub/api", base_url="/hub/"),
             orm_spawner=SimpleNamespace(name=server, server=None, display_name=""),
             user_options=options,

@@ -228,7 +228,7 @@ def spawner(book: FakeBook, bank: FakeBank, tmp_path: Path) -> LocalGpuSpawner:
         backend_words="Nothing isolates users.",
         start_timeout_s=1.0,
     )
-    made = LocalGpuSpawner(user=SimpleNamespace(name="alice"), user_options={"profile": "gpu-1"})
+    made = LocalGpuSpawner(user=SimpleNamespace(name="alice", groups=[]), user_options={"profile": "gpu-1"})
     made.wire = lambda: wiring
     return made
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quota.errors import Reason, Refused
+from quota.groups import Group
 from spawner.profiles import DEFAULT_PROFILES, MAX_VALUE, OPTIONS, Choice, Profile, parse_choice
 
 IMAGES = {"this-environment": "This environment", "pytorch": "PyTorch"}
@@ -182,3 +183,17 @@ def test_x03_whatever_is_sent_gives_a_choice_of_the_menu_or_a_refusal(options: A
     assert choice.account in ("ada", "lab")
     assert set(options) <= set(OPTIONS)
     assert {key: choice.options()[key] for key in options} == dict(options)
+
+
+LAB = Profile("lab", "Lab", groups=("lab-a", "lab-b"))
+
+
+def test_s17_a_profile_of_a_group_is_for_its_members_only() -> None:
+    profiles, sites = (LAB, Profile("open", "Open")), (Group("lab-a", leads=("lead",)),)
+    assert parse_choice({"profile": "lab"}, profiles, IMAGES, user="ada", groups=("lab-b",)).profile is LAB
+    for name in ("ada", "lab-a"):
+        assert parse_choice({}, profiles, IMAGES, user=name, sites=sites).profile.name == "open"
+        with pytest.raises(Refused) as refused:
+            parse_choice({"profile": "lab"}, profiles, IMAGES, user=name, sites=sites)
+        assert refused.value.reason is Reason.PROFILE_FORBIDDEN
+        assert refused.value.facts == {"profile": "lab", "groups": "lab-a, lab-b", "ask": "lead", "allowed": "open"}

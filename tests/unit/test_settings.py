@@ -24,7 +24,7 @@ def test_every_commented_line_is_valid_and_is_the_default() -> None:
 
 def test_every_setting_is_in_the_commented_file() -> None:
     for name, table in Settings.model_fields.items():
-        if name == "profiles":
+        if name in ("profiles", "groups"):
             continue
         assert f"[{name}]" in COMMENTED
         for key in type(table.default).model_fields:
@@ -84,3 +84,34 @@ def test_a_mistake_gives_one_line_with_file_key_and_remedy(text: str, key: str, 
     assert words.startswith("somewhere/berth.toml: ")
     assert key in words
     assert remedy in words
+
+
+def test_groups_open_profiles() -> None:
+    found = parse(
+        '[[groups]]\nname = "lab-a"\nleads = ["a", "a"]\n[[profiles]]\nname = "p"\nshare = 1\ngroups = ["lab-a"]'
+    )
+    assert (found.groups[0].leads, found.profiles[0].groups) == (("a",), ("lab-a",))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (
+            '[[profiles]]\nname = "p"\nshare = 1\ngroups = ["lab"]',
+            "profiles p.groups: there is no group 'lab'; write a",
+        ),
+        (
+            '[[groups]]\nname = "lab"\n[[profiles]]\nname = "p"\nshare = 1\ngroups = ["lan"]',
+            "with that name; there are lab",
+        ),
+        ('[[groups]]\nname = "lab"\n[[groups]]\nname = "lab"', "the name 'lab' is used twice"),
+        ('[[groups]]\nname = "lab"\nleads = "alice"', "groups[1].leads: 'alice' is not a list of names"),
+        ('[[groups]]\nname = "lab"\npays = true', "unknown key 'groups[1].pays'"),
+        ('[[groups]]\nname = "group:lab"', "groups[1].name"),
+        ("groups = 3", "groups: 3 does not do: write each one under a [[profiles]] or [[groups]] line"),
+    ],
+)
+def test_a_mistake_in_groups_is_told(text: str, words: str) -> None:
+    with pytest.raises(SettingsError) as error:
+        parse(text)
+    assert words in str(error.value) and "\n" not in str(error.value)
