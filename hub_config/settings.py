@@ -136,78 +136,118 @@ class _Table(BaseModel):
 
 
 class Site(_Table):
-    name: str = Field("Berth", min_length=1, max_length=60)
-    time_zone: Zone = "UTC"
+    name: str = Field("Berth", min_length=1, max_length=60, description="What the site is called on its pages.")
+    time_zone: Zone = Field(
+        "UTC", description="Zone of the tz database in which months and days of bills begin and times are shown."
+    )
 
 
 class Backend(_Table):
-    kind: Literal["local"] = "local"
+    kind: Literal["local"] = Field(
+        "local",
+        description='What servers run as. "local": processes of this machine, a trial without isolation between users.',
+    )
 
 
 class BookTable(_Table):
-    url: BookUrl = ""
-    password_file: str = ""
+    url: BookUrl = Field(
+        "",
+        description="The database of the book; empty: a SQLite file in the data folder. Never with a password in it.",
+    )
+    password_file: str = Field(
+        "",
+        description="A file with the password of that database; BERTH_BOOK_PASSWORD in the environment goes before it.",
+    )
 
 
 class Gpus(_Table):
-    source: Literal["auto", "nvml", "simulated", "none"] = "auto"
-    simulated: int = Field(2, ge=0, le=64)
-    mode: Literal["time-slice", "exclusive"] = "time-slice"
+    source: Literal["auto", "nvml", "simulated", "none"] = Field(
+        "auto",
+        description='"auto": real ones where an NVIDIA driver answers, else simulated ones; "nvml": real or none.',
+    )
+    simulated: int = Field(2, ge=0, le=64, description="How many devices to simulate where they are simulated.")
+    mode: Literal["time-slice", "exclusive"] = Field(
+        "time-slice",
+        description='How devices are divided. "time-slice": shares by agreement only; "exclusive": whole devices only.',
+    )
 
 
 class HubTable(_Table):
-    start_timeout: Duration = timedelta(minutes=2)
-    named_servers: int = Field(2, ge=0, le=100)
-    extra_config: str = ""
+    start_timeout: Duration = Field(
+        timedelta(minutes=2), description="How long a server may take to answer before its start is undone."
+    )
+    named_servers: int = Field(
+        2, ge=0, le=100, description="Servers with a name that a user may have besides the default one."
+    )
+    extra_config: str = Field(
+        "",
+        description="A Python file with JupyterHub configuration (c.…), read after Berth's own; beside berth.toml.",
+    )
 
 
 class Idle(_Table):
-    with_gpu: DurationOrOff = timedelta(minutes=30)
-    without_gpu: DurationOrOff = timedelta(hours=2)
-    notice: Duration = timedelta(minutes=5)
-    check_every: Duration = timedelta(seconds=30)
+    with_gpu: DurationOrOff = Field(
+        timedelta(minutes=30),
+        description='After this time without use a server with a GPU is stopped; "off" never stops it.',
+    )
+    without_gpu: DurationOrOff = Field(timedelta(hours=2), description="The same for a server without a GPU.")
+    notice: Duration = Field(timedelta(minutes=5), description="How long before it is stopped its user is told.")
+    check_every: Duration = Field(timedelta(seconds=30), description="Time between two looks at all servers.")
 
 
 class Audit(_Table):
-    at: TimeOfDayOrOff = time(3, 30)
+    at: TimeOfDayOrOff = Field(
+        time(3, 30), description='Time of day, in the site\'s zone, of the nightly audit; "off" for none.'
+    )
 
 
 class Logs(_Table):
-    format: Literal["json", "text"] = "json"
-    level: Literal["debug", "info", "warning"] = "info"
+    format: Literal["json", "text"] = Field("json", description='"json": an object a line; "text": lines for people.')
+    level: Literal["debug", "info", "warning"] = Field("info", description="The least important that is written.")
 
 
 class FirstStart(_Table):
-    monthly_credits: Credits = MicroCredits(100_000_000)
-    credits_per_gpu_hour: Credits = MicroCredits(1_000_000)
-    credits_per_cpu_hour: Credits = MicroCredits(0)
-    max_servers: int = Field(3, ge=0, le=10_000)
-    max_gpus: Share = MilliGpu(2000)
+    monthly_credits: Credits = Field(MicroCredits(100_000_000), description="Each user's grant for a calendar month.")
+    credits_per_gpu_hour: Credits = Field(MicroCredits(1_000_000), description="Price of one whole GPU for an hour.")
+    credits_per_cpu_hour: Credits = Field(MicroCredits(0), description="Price of a server without a GPU for an hour.")
+    max_servers: int = Field(3, ge=0, le=10_000, description="Servers that a user may have at once.")
+    max_gpus: Share = Field(MilliGpu(2000), description="GPUs that a user may hold at once, in all servers together.")
 
 
 class ProfileTable(_Table):
-    name: str = Field(pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$")
-    title: str = Field("", max_length=80)
-    share: Share
-    cpu: float | None = Field(None, gt=0, le=1024)
-    memory_mib: int | None = Field(None, ge=64)
-    description: str = Field("", max_length=400)
+    name: str = Field(
+        pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$",
+        description="What REST and the book call it: lower-case letters, digits and hyphens.",
+    )
+    title: str = Field("", max_length=80, description="What people see; empty: its name.")
+    share: Share = Field(
+        description='Share of a GPU: 0 for CPU only, a fraction such as "1/4", or a whole number of GPUs.'
+    )
+    cpu: float | None = Field(
+        None, gt=0, le=1024, description="Cores that the server is told to use; without, no limit."
+    )
+    memory_mib: int | None = Field(
+        None, ge=64, description="Host memory in MiB that the server is told to use; without, no limit."
+    )
+    description: str = Field("", max_length=400, description="A sentence for the start page.")
     groups: Names = Field((), description="Groups whose members may pick it; empty: everybody.")
 
 
 class Settings(_Table):
-    site: Site = Site()
-    backend: Backend = Backend()
-    book: BookTable = BookTable()
-    gpus: Gpus = Gpus()
-    hub: HubTable = HubTable()
-    idle: Idle = Idle()
-    audit: Audit = Audit()
-    logs: Logs = Logs()
-    first_start: FirstStart = FirstStart()
-    extensions: ExtensionsTable = ExtensionsTable()
-    profiles: tuple[ProfileTable, ...] = ()
-    groups: tuple[GroupTable, ...] = ()
+    site: Site = Field(Site(), description="The site as people see it.")
+    backend: Backend = Field(Backend(), description="What servers run as.")
+    book: BookTable = Field(BookTable(), description="Where it is kept who holds what and what it cost.")
+    gpus: Gpus = Field(Gpus(), description="The devices of this machine.")
+    hub: HubTable = Field(HubTable(), description="How JupyterHub is run.")
+    idle: Idle = Field(Idle(), description="When servers that nobody uses are stopped.")
+    audit: Audit = Field(Audit(), description="The nightly check of the book.")
+    logs: Logs = Field(Logs(), description="How the processes' logs are written.")
+    first_start: FirstStart = Field(
+        FirstStart(), description="Fills a new book once; afterwards these belong to the admin page."
+    )
+    extensions: ExtensionsTable = Field(ExtensionsTable(), description="Functions of the site's own.")
+    profiles: tuple[ProfileTable, ...] = Field((), description="What a user may pick; without any, Berth's six.")
+    groups: tuple[GroupTable, ...] = Field((), description="Groups of the Hub that mean something to Berth.")
 
     @model_validator(mode="after")
     def _names_differ(self) -> Settings:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
+from typing import get_args
 
 import pytest
+from pydantic import BaseModel
 
 from hub_config.settings import COMMENTED, Settings, SettingsError, parse
 
@@ -29,6 +32,27 @@ def test_every_setting_is_in_the_commented_file() -> None:
         assert f"[{name}]" in COMMENTED
         for key in type(table.default).model_fields:
             assert f"# {key} = " in COMMENTED, f"{name}.{key}"
+
+
+def tables(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    """The model and all that its fields hold, directly or in lists."""
+    yield model
+    for field in model.model_fields.values():
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from tables(part)
+
+
+def test_every_setting_is_described() -> None:
+    found = list(tables(Settings))
+    assert len(found) > 10, "the walk sees the tables"
+    bare = [
+        f"{table.__name__}.{name}"
+        for table in found
+        for name, field in table.model_fields.items()
+        if not (field.description or "").strip().endswith(".")
+    ]
+    assert bare == [], "give each a sentence: Field(description=...)"
 
 
 def test_values_are_read() -> None:
