@@ -188,7 +188,7 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--create", action="store_true", help="make the account if it is not there yet")
 
     sub = command("service", command_service, "Run one service of the hub (the hub starts it itself).", data=False)
-    sub.add_argument("name", choices=["berth", "idle-culler"])
+    sub.add_argument("name", choices=["berth", "idle-culler"], help="which one: berth or idle-culler")
     sub.add_argument("--data", type=_folder, default=None, help="data folder (the environment's BERTH_DATA)")
 
     add_commands(command)

@@ -1,4 +1,4 @@
-"""`berth test`: brings what the tests need, then lints, types and the whole suite. What CI runs."""
+"""`berth test`: brings what the tests need, then lints, types, documents and the whole suite. What CI runs."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def run(*, deep: bool, extra: Sequence[str]) -> int:
             (python, "-m", "ruff", "check", "."),
             (python, "-m", "ruff", "format", "--check", "."),
             (python, "-m", "mypy"),
+            # The documents: no warning passes.
+            (python, "-m", "sphinx", "-W", "--keep-going", "-n", "-q", "docs", "build/docs"),
         ]
     )
     failed = [check for check in checks if subprocess.run(check, cwd=CHECKOUT).returncode]

@@ -124,7 +124,11 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),
     "psutil": ("spawner/local_runtime.py", "hub_config/*"),
-    "pydantic": ("hub_config/settings*.py", "quota/api/*"),  # REST: shapes, checks and document from one source
+    "pydantic": (
+        "hub_config/settings*.py",
+        "hub_config/reference.py",  # says what the settings are
+        "quota/api/*",  # REST: shapes, checks and document from one source
+    ),
     "prometheus_client": ("quota/web/metrics.py", "quota/web/scrape.py", "spawner/metrics.py"),
     "pythonjsonlogger": ("hub_config/logs.py",),
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
