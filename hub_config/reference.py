@@ -45,8 +45,8 @@ def settings_page(model: type[BaseModel]) -> str:
         "# Settings",
         "",
         "`berth.toml` lies in the data folder and is written, with every default as a comment, by the first",
-        "`berth up`. A mistake in it ends the start with one line: file, key, remedy. Grants, limits and prices are not",
-        "here: an admin changes them on the admin page.",
+        "`berth up`. A mistake in it ends the start with one line: file, key, remedy. Grants, limits and prices are",
+        "not here: an admin changes them on the admin page.",
     ]
     for name, field in model.model_fields.items():
         table, many = _table(field.annotation)
