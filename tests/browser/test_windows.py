@@ -53,12 +53,14 @@ def test_log_out_in_one_window_counts_in_the_other(
     one.open("/services/berth/")
     other = contexts[0].new_page()
     other.goto(f"{stack.url}/services/berth/board")
+    me = f"{stack.url}/services/berth/api/v1/me"
+    assert contexts[0].request.get(me, max_redirects=0).status == 200
     one.page.click("#logout")
     expect(one.page.locator("#logout")).to_have_count(0)
     for path in ("/services/berth/", "/hub/home"):
         other.goto(stack.url + path)
         expect(other.locator("#username_input, #login")).not_to_have_count(0)
-    answer = contexts[0].request.get(f"{stack.url}/services/berth/api/v1/me", max_redirects=0)
+    answer = contexts[0].request.get(me, max_redirects=0)
     assert answer.status in (401, 403)
 
 
