@@ -25,7 +25,7 @@ def load(file: Path, key: str, reference: str, takes: Sequence[str]) -> Callable
     where = f"{file}: extensions.{key}"
     folder = str(file.parent.resolve())
     if folder not in sys.path:
-        sys.path.insert(0, folder)
+        sys.path.append(folder)  # last: a file of the site named like an installed module must not stand in for it
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
