@@ -202,13 +202,14 @@ def new_boot(role: str) -> str:
     return f"{role}-{secrets.token_hex(8)}"
 
 
-def place_of(made: Parts) -> Place:
+def place_of(made: Parts, alerts: Alerts | None = None) -> Place:
     """The site's placement, or best fit. Raises `SettingsError`."""
     ours: Place = partial(best_fit, home=made.host)
     reference = made.settings.extensions.placement
     if not reference:
         return ours
-    return guarded_place(load(made.data.settings_file, "placement", reference, ("devices", "request")), ours)
+    own = load(made.data.settings_file, "placement", reference, ("devices", "request"))
+    return guarded_place(own, ours, alerts)
 
 
 def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
@@ -225,7 +226,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         host=made.host,
         profiles=made.profiles,
         images={name: image.title for name, image in LOCAL_IMAGES.items()},
-        place=place_of(made),
+        place=place_of(made, made.alerts),
         homes=made.data.homes,
         backend_words=ISOLATION_WORDS,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),

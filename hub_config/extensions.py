@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hub_config.settings import SettingsError
+from hub_config.site_calls import AlertBoard, SiteFailed, SiteFunction
 from quota.errors import BerthError, Reason, Refused
 from quota.leases import Device, LeaseRequest, Slot
 from quota.ports import Place
 from quota.reserving import check_slots
 
-log = logging.getLogger("berth.extensions")
+#: A placement runs inside the book's transaction: every other start waits for it.
+PLACEMENT_SECONDS = 2.0
 
 
 def load(file: Path, key: str, reference: str, takes: Sequence[str]) -> Callable[..., Any]:
@@ -63,25 +64,33 @@ def _fits(function: Callable[..., Any], takes: Sequence[str]) -> bool:
     return True
 
 
-def guarded_place(own: Place, ours: Place) -> Place:
+def guarded_place(
+    own: Place, ours: Place, alerts: AlertBoard | None = None, seconds: float = PLACEMENT_SECONDS
+) -> Place:
     """The site's placement behind ours.
 
     What ours refuses stays refused, as nothing is free then; a server without a GPU needs no choice. Where the
-    site's fails, or gives what was not asked or is not free, that is logged and ours is taken. No devices: no room.
+    site's fails or hangs, or gives what was not asked or is not free, that is told and ours is taken. No devices: no
+    room.
     """
+    site = SiteFunction("placement", own, seconds, alerts, most_hanging=1)
 
     def place(devices: Sequence[Device], request: LeaseRequest) -> tuple[Slot, ...]:
         fallback = ours(devices, request)
         if request.count == 0:
             return fallback
-        try:
-            slots = tuple(own(tuple(devices), request))
+
+        def check(answer: Any) -> tuple[Slot, ...]:
+            slots = tuple(answer)
             if slots:
                 _check(request, devices, slots)
+            return slots
+
+        try:
+            slots = site.call(check, tuple(devices), request)
         except Refused as refused:
             raise Refused(refused.reason, **(_facts(devices, request) | refused.facts)) from None
-        except Exception:
-            log.exception("The site's placement failed for %s; Berth's own is used", request.profile)
+        except SiteFailed:
             return fallback
         if not slots:
             raise Refused(Reason.NO_ROOM, **_facts(devices, request))

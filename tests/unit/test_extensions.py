@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from hypothesis import given
@@ -14,11 +17,13 @@ from hypothesis import strategies as st
 from hub_config.compose import parts, place_of
 from hub_config.extensions import guarded_place, load
 from hub_config.settings import SettingsError, parse
+from hub_config.site_calls import SiteFailed, SiteFunction
 from quota.errors import Reason, Refused
 from quota.leases import Device, DeviceState, Holder, LeaseRequest, Slot
 from quota.ports import Place
 from quota.reserving import check_slots
 from quota.units import MilliGpu
+from spawner import metrics
 from spawner.messages import words
 from spawner.placement import best_fit
 
@@ -115,6 +120,50 @@ def test_a_placement_that_raises_is_logged_and_ours_is_used(caplog: pytest.LogCa
     assert "KeyError: 'rack'" in caplog.text
 
 
+def test_a_placement_that_hangs_is_left_behind_and_not_called_again(caplog: pytest.LogCaptureFixture) -> None:
+    """The book's transaction goes on after the time is over, and at once while the call still hangs."""
+    go_on, calls = threading.Event(), []
+
+    def own(devices: Sequence[Device], request: LeaseRequest) -> tuple[Slot, ...]:
+        calls.append(request)
+        if len(calls) == 1:
+            go_on.wait(30)
+        return (Slot("here", "GPU-2", request.share),)
+
+    place, fleet = guarded_place(own, best_fit, seconds=0.05), [card("GPU-1"), card("GPU-2")]
+    ours, theirs = ((Slot("here", uuid, MilliGpu(250)),) for uuid in ("GPU-1", "GPU-2"))
+    assert place(fleet, asking(250)) == ours
+    assert "did not come back within 0.05 s" in caplog.text
+    assert place(fleet, asking(250)) == ours and len(calls) == 1
+    go_on.set()
+    deadline = time.monotonic() + 10
+    while place(fleet, asking(250)) != theirs:
+        assert time.monotonic() < deadline, "it is called again once the hanging call has come back"
+
+
+def test_what_fails_is_counted_and_becomes_one_alert_that_ends_with_the_trouble() -> None:
+    board, failing = Board(), [True, True, False, False]
+
+    def own(devices: object, request: object) -> tuple[Slot, ...]:
+        if failing.pop(0):
+            raise KeyError("rack")
+        return ()
+
+    site = SiteFunction("placement", own, 5.0, board)
+    before = failures("extensions.placement")
+    for _ in range(2):
+        with pytest.raises(SiteFailed, match="KeyError: 'rack'"):
+            site.call(tuple, (), ())
+    assert board.heard.get(timeout=10) == (
+        "site-rule:placement",
+        "extensions.placement of berth.toml failed: KeyError: 'rack'",
+    )
+    for _ in range(2):
+        assert site.call(tuple, (), ()) == ()
+    assert board.heard.get(timeout=10) == ("site-rule:placement", "")
+    assert board.heard.empty() and failures("extensions.placement") == before + 2
+
+
 def test_no_devices_from_the_site_is_no_room_in_words() -> None:
     with pytest.raises(Refused) as refused:
         guarded_place(lambda devices, request: (), best_fit)([card("GPU-1")], asking(250))
@@ -126,6 +175,26 @@ def test_a_server_without_a_gpu_is_not_asked_about() -> None:
         raise AssertionError("asked")
 
     assert guarded_place(own, best_fit)([], asking(0, 0)) == (Slot(None, None, MilliGpu(0)),)
+
+
+class Board:
+    """Alerts as they come."""
+
+    def __init__(self) -> None:
+        self.heard: SimpleQueue[tuple[str, str]] = SimpleQueue()
+
+    def put(self, key: str, kind: str, words: str) -> bool:
+        self.heard.put((key, words))
+        return True
+
+    def clear(self, key: str) -> bool:
+        self.heard.put((key, ""))
+        return True
+
+
+def failures(hook: str) -> float:
+    (family,) = metrics.HOOK_ERRORS.collect()
+    return sum(each.value for each in family.samples if each.name.endswith("_total") and each.labels["hook"] == hook)
 
 
 def example() -> Place:
