@@ -49,6 +49,10 @@ def command_test(args: argparse.Namespace) -> int:
 
 def command_passwords(args: argparse.Namespace) -> int:
     data = _existing(args.data)
+    kind = data.settings().auth.kind
+    if kind != "trial":
+        complain(f"People log in by auth.kind = {kind!r} of {data.settings_file}; there are no shared passwords.")
+        return FINDING
     logins = data.passwords()
     url = _url(data)
     if args.json:

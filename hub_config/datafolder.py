@@ -13,6 +13,8 @@ from hub_config.settings import COMMENTED, Settings, SettingsError, parse
 
 #: The variable of the environment with the password of the book's database.
 BOOK_PASSWORD = "BERTH_BOOK_PASSWORD"
+#: The variable of the environment with Berth's secret at the log-in provider.
+AUTH_SECRET = "BERTH_AUTH_SECRET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +39,27 @@ class DataFolder:
     def book_password(self, settings: Settings) -> str | None:
         """Its password: BERTH_BOOK_PASSWORD, else the file that `berth.toml` names (relative to this folder). None
         leaves it to PostgreSQL's own ways (~/.pgpass, a socket that asks nothing). Raises `SettingsError`."""
-        given = os.environ.get(BOOK_PASSWORD)
-        if given or not settings.book.password_file:
+        return self._secret_for(
+            BOOK_PASSWORD, "book.password_file", settings.book.password_file, "the password of the database"
+        )
+
+    def auth_secret(self, settings: Settings) -> str:
+        """Berth's secret at the log-in provider, or the password with which it searches a directory:
+        BERTH_AUTH_SECRET, else the file that `berth.toml` names; "" for none. Raises `SettingsError`."""
+        return self._secret_for(AUTH_SECRET, "auth.secret_file", settings.auth.secret_file, "Berth's secret") or ""
+
+    def _secret_for(self, variable: str, key: str, name: str, what: str) -> str | None:
+        given = os.environ.get(variable)
+        if given or not name:
             return given or None
-        path = self.root / settings.book.password_file
+        path = self.root / name
         try:
             return path.read_text(encoding="utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             raise SettingsError(
-                f"{self.settings_file}: book.password_file: {path} cannot be read: {why}; "
-                f"write the password of the database into it (chmod 600), or give it as {BOOK_PASSWORD}"
+                f"{self.settings_file}: {key}: {path} cannot be read: {why}; "
+                f"write {what} into it (chmod 600), or give it as {variable}"
             ) from None
 
     @property
@@ -57,6 +69,11 @@ class DataFolder:
     @property
     def hub_database(self) -> Path:
         return self.hub / "jupyterhub.sqlite"
+
+    @property
+    def provider_file(self) -> Path:
+        """What an OpenID provider last said about itself; `berth up` asks it at each start."""
+        return self.hub / "provider.json"
 
     @property
     def unfinished_restore(self) -> Path:

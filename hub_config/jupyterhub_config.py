@@ -11,11 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth, compose, guards, logs, managed, placeholders, proxy, roles, starts
+from hub_config import auth_presets, compose, guards, logs, managed, placeholders, proxy, roles, starts
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD
+from hub_config.hub_words import HubWords
 from hub_config.ports import Ports
+from quota import catalogues
 from quota.errors import BerthError, Refused
 from quota.web.home import home_view
 from quota.web.render import asset_hash
@@ -28,7 +30,7 @@ def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
     """Everything Berth asks of JupyterHub."""
     configure_hub(c, made, ports, host)
     configure_proxy(c, made, ports)
-    configure_authenticator(c, made)
+    auth_presets.configure(c, made)
     configure_spawner(c, made, ports, boot)
     configure_services(c, made, ports)
     configure_pages(c, made)
@@ -75,16 +77,6 @@ def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
     }
 
 
-def configure_authenticator(c: Any, made: Parts) -> None:
-    logins = made.data.passwords()
-    c.JupyterHub.authenticator_class = auth.LocalAuthenticator
-    c.LocalAuthenticator.admin_users = {logins["admin"]["name"]}
-    c.LocalAuthenticator.admin_password = logins["admin"]["password"]
-    c.LocalAuthenticator.user_password = logins["researcher"]["password"]
-    c.LocalAuthenticator.allowed_users = {logins["researcher"]["name"]}
-    c.LocalAuthenticator.allow_existing_users = True  # whom an admin adds may log in
-
-
 def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
     wiring = compose.spawner_wiring(made, boot, f"http://127.0.0.1:{ports.berth}/services/berth")
     starts.install()  # who comes second by a moment is shown the first start, not a fault
@@ -127,6 +119,7 @@ def configure_pages(c: Any, made: Parts) -> None:
             return None
 
     c.JupyterHub.template_paths = [str(HERE / "templates")]
+    c.JupyterHub.jinja_environment_options = {"extensions": [HubWords]}
     # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.
     c.JupyterHub.template_vars = {
         "berth_home": lambda _user: berth_home,
@@ -151,6 +144,7 @@ def run(c: Any, load_subconfig: Any) -> None:
     boot = compose.new_boot("hub")
     compose.keep_beating(made.rows, boot, "hub", made.host)
     logs.set_up_hub(c, made.data.logs, made.settings)
+    catalogues.load(made.settings.site.language)
     configure(c, made, Ports.load(made.data), os.environ.get("BERTH_HOST", "127.0.0.1"), boot)
     load_extra(made, load_subconfig)
     wrong = placeholders.unknown(c)

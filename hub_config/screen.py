@@ -42,16 +42,10 @@ def welcome(made: Parts, url: str) -> str:
     """The address, the log-ins, the devices, what is isolated, where things are, how to stop."""
     from hub_config.compose import ISOLATION_WORDS
 
-    logins = made.data.passwords()
     devices = made.rows.devices()
     simulated = any(device.simulated for device in devices)
     head = "GPUs (simulated: they hold no hardware)" if simulated else "GPUs"
-    lines = ["", f"  Berth is up:  {url}", "", "  Log in as"]
-    lines += [
-        f"    {login['name']:<11} {login['password']}   {'(admin)' if role == 'admin' else ''}".rstrip()
-        for role, login in logins.items()
-    ]
-    lines += ["    (again with `berth passwords`; the file is readable by you alone)", "", f"  {head}"]
+    lines = ["", f"  Berth is up:  {url}", "", *log_in_lines(made), "", f"  {head}"]
     lines += [f"    {words}" for words in devices_words(devices)]
     lines += [f"    {device.name} {device.uuid}: {device.why}" for device in devices if device.why]
     troubles = [alert.words for alert in made.alerts.open() if alert.kind.startswith("fleet-")]
@@ -66,6 +60,21 @@ def welcome(made: Parts, url: str) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def log_in_lines(made: Parts) -> list[str]:
+    """How people log in: the trial's two passwords, or by what and who is an admin."""
+    from hub_config.auth_presets import label
+
+    table = made.settings.auth
+    if table.kind != "trial":
+        admins = ", ".join(table.admins) or "by group"
+        return [f"  Log in with {label(table)}", f"    admins: {admins}"]
+    lines = [
+        f"    {login['name']:<11} {login['password']}   {'(admin)' if role == 'admin' else ''}".rstrip()
+        for role, login in made.data.passwords().items()
+    ]
+    return ["  Log in as", *lines, "    (again with `berth passwords`; the file is readable by you alone)"]
 
 
 def complain(text: str) -> None:

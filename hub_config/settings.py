@@ -11,13 +11,14 @@ import re
 import tomllib
 from datetime import time, timedelta
 from fractions import Fraction
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 from urllib.parse import parse_qsl, urlsplit
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from hub_config.placeholders import unexpected
+from hub_config.settings_auth import AuthTable
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
@@ -140,6 +141,9 @@ class Site(_Table):
     time_zone: Zone = Field(
         "UTC", description="Zone of the tz database in which months and days of bills begin and times are shown."
     )
+    language: Literal["en", "zh-CN"] = Field(
+        "en", description="What pages speak to a reader who chose no language and whose browser asks for none of these."
+    )
 
 
 class Backend(_Table):
@@ -236,6 +240,7 @@ class ProfileTable(_Table):
 class Settings(_Table):
     site: Site = Field(Site(), description="The site as people see it.")
     backend: Backend = Field(Backend(), description="What servers run as.")
+    auth: AuthTable = Field(AuthTable(), description="How people log in, and who may.")
     book: BookTable = Field(BookTable(), description="Where it is kept who holds what and what it cost.")
     gpus: Gpus = Field(Gpus(), description="The devices of this machine.")
     hub: HubTable = Field(HubTable(), description="How JupyterHub is run.")
@@ -255,7 +260,9 @@ class Settings(_Table):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"profiles: the name {twice[0]!r} is used twice; give each profile its own name")
-        fault = group_fault(self.groups, ((f"profiles {each.name}.groups", each.groups) for each in self.profiles))
+        used = [(f"profiles {each.name}.groups", each.groups) for each in self.profiles]
+        used += [(f"auth.groups {each.id}.group", (each.group,)) for each in self.auth.groups if each.group]
+        fault = group_fault(self.groups, used)
         if fault:
             raise ValueError(fault)
         return self
@@ -316,7 +323,7 @@ def _remedy_for_unknown(loc: tuple[int | str, ...]) -> str:
     for part in loc[:-1]:
         if isinstance(part, str):
             annotation = table.model_fields[part].annotation
-            table = {"profiles": ProfileTable, "groups": GroupTable}.get(part, annotation)
+            table = next((each for each in get_args(annotation) if each is not ...), annotation)
     known = sorted(table.model_fields)
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"remove it, or use one of: {', '.join(known)}"
@@ -330,9 +337,30 @@ COMMENTED = """\
 [site]
 # name = "Berth"
 # time_zone = "UTC"          # for calendar months on bills, e.g. "Europe/Berlin", "America/New_York"
+# language = "en"            # or "zh-CN": for readers who chose none and whose browser asks for neither
 
 [backend]
 # kind = "local"             # servers are processes of this machine: a trial, no isolation between users
+
+[auth]                       # how people log in; each kind has its page of docs/how-to/sign-in.md
+# kind = "trial"             # two shared passwords; or passwords, pam, ldap, oidc, github, gitlab, google
+# people = "listed"          # who may: admins, users, members of [[auth.groups]]; "all": whom the provider knows
+# users = []
+# admins = []
+# url = ""                   # where browsers reach Berth, if not as they write it, e.g. "https://gpu.example.org"
+# label = ""                 # on the log-in button, after "Sign in with"
+# client_id = ""             # oidc, github, gitlab, google: Berth's id there,
+# secret_file = ""           # and a file with its secret; BERTH_AUTH_SECRET goes before it. Never the secret itself
+# issuer = ""                # oidc: the provider's issuer; github, gitlab: your own, e.g. "https://git.example.org"
+# name_claim = "preferred_username"
+# groups_claim = "groups"
+# scopes = ["openid", "profile", "email"]
+# domains = []               # google: organisations by their domains
+# server = ""                # ldap: "ldaps://HOST"
+# user_base = ""             # where people are, e.g. "ou=people,dc=example,dc=org"
+# user_attribute = "uid"
+# group_base = ""            # where groups are
+# bind_dn = ""               # as whom it is searched; the password is in secret_file
 
 [book]                       # who holds what, and what it cost
 # url = ""                   # empty: a SQLite file in this folder; or "postgresql://berth@db.example/berth"
@@ -364,6 +392,7 @@ COMMENTED = """\
 # level = "info"             # debug, info or warning
 
 [extensions]                 # functions of your own, in a Python file beside this one
+# profiles = ""              # says who is offered which profiles, e.g. "site_rules:profiles"
 # placement = ""             # chooses the devices of a server, e.g. "site_rules:place"
 
 [first_start]                # fills a new book once; afterwards these belong to the admin page
@@ -380,6 +409,12 @@ COMMENTED = """\
 # share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
 # description = "For notebooks and small models"
 # groups = ["lab-a"]         # who may pick it; without, everybody
+
+# Groups of the provider that mean something here, each by the provider's own id.
+# [[auth.groups]]
+# id = "4f1d"                # as in the groups claim; the number of a team (github) or group (gitlab), a DN, a gid
+# group = "lab-a"            # a [[groups]] name below
+# admin = false              # whether its members are admins
 
 # Groups of the Hub that mean something here: they open profiles to their members.
 # [[groups]]

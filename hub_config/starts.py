@@ -12,6 +12,8 @@ from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
 from tornado import web
 
+from hub_config import fresh
+
 Start = Callable[..., Awaitable[None]]
 
 
@@ -37,6 +39,7 @@ def one_at_a_time(start: Start) -> Start:
         async with lock:
             there = _there(user, server_name)
             if not there:
+                await fresh.demand(self, user)
                 await start(self, user, server_name, display_name, options)
             elif isinstance(self, APIHandler):
                 raise web.HTTPError(400, there)

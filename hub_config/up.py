@@ -18,14 +18,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from hub_config import logs, screen
+from hub_config import discovery, logs, screen
 from hub_config.book_trouble import bring_up, trouble
-from hub_config.compose import Parts, parts, place_of
-from hub_config.datafolder import DataFolder, write_private
+from hub_config.compose import Parts, check_extensions, parts
+from hub_config.datafolder import AUTH_SECRET, DataFolder, write_private
 from hub_config.guards import make_private
 from hub_config.ports import Ports
 from hub_config.processes import alive, die_with_parent, port_taken, read_pid, write_pid
-from hub_config.settings import SettingsError
+from hub_config.settings import Settings, SettingsError
+from hub_config.settings_auth import OAUTH
 from quota.errors import Refused
 from quota.leases import StopReason
 from spawner.ports import Unreachable
@@ -113,9 +114,10 @@ def children(data: DataFolder, host: str) -> tuple[Child, Child]:
     config = str(Path(__file__).with_name("jupyterhub_config.py"))
 
     def child(name: str, *argv: str) -> Child:
+        mine = env if name == "hub" else {key: value for key, value in env.items() if key != AUTH_SECRET}
         # What it prints: traefik's words, and why it could not even load. Its events are in NAME.log (hub_config.logs).
         log, pid = data.logs / f"{name}.out.log", data.pids / f"{name}.pid"
-        return Child(name, (sys.executable, "-m", *argv), env, data.hub, log, pid)
+        return Child(name, (sys.executable, "-m", *argv), mine, data.hub, log, pid)
 
     return (
         child("hub", "jupyterhub", "--config", config),
@@ -141,6 +143,18 @@ def check_extra_config(data: DataFolder, name: str) -> None:
             f"{data.settings_file}: hub.extra_config: there is no file {str(data.root / name)!r}; "
             "write its path (relative to this file), or remove the line"
         )
+
+
+def meet_provider(data: DataFolder, settings: Settings) -> None:
+    """Whatever can be wrong with the log-in before anybody tries it. Raises `SettingsError`."""
+    table = settings.auth
+    if table.kind in OAUTH and not data.auth_secret(settings):
+        raise SettingsError(
+            f"{data.settings_file}: auth.secret_file: Berth's secret at the provider is missing; write it into a file "
+            f"(chmod 600) and name that file here, or give it as {AUTH_SECRET}"
+        )
+    if table.kind == "oidc":
+        discovery.refresh(data, table.issuer, screen.say)
 
 
 @contextmanager
@@ -334,7 +348,7 @@ def up(root: Path, host: str, port: int) -> int:
     make_private(data)
     settings = data.settings()
     check_extra_config(data, settings.hub.extra_config)
-    place_of(parts(root, settings))  # an extension that cannot be loaded ends here, in one line
+    check_extensions(parts(root, settings))  # an extension that cannot be loaded ends here, in one line
     if data.unfinished_restore.exists():
         raise UpError(f"A restore into {data.root} did not come to its end. Run it again: berth restore FILE --force")
     with only_one(data):
@@ -344,6 +358,7 @@ def up(root: Path, host: str, port: int) -> int:
             raise UpError(
                 f"Port {port} on {host} is taken by another program. Free it, or choose one: --port {port + 1}"
             )
+        meet_provider(data, settings)
         ports = Ports.choose(data, port)
         made = parts(root, settings)
         bring_up(made, screen.say)

@@ -24,10 +24,15 @@ class Reason(StrEnum):
     NO_DEVICES = "no-devices"
     ALREADY_HELD = "already-held"
     STOPPING = "still-stopping"
+    RULE_FAILED = "rule-failed"
     START_FAILED = "start-failed"
     START_TIMEOUT = "start-timeout"
     STOP_REQUESTED = "stop-requested"
     BOOK_UNAVAILABLE = "book-unavailable"
+    LOG_IN_AGAIN = "log-in-again"
+    NOT_A_MEMBER = "not-a-member"
+    NAME_TAKEN = "name-taken"
+    PROVIDER_SILENT = "provider-silent"
 
 
 class BerthError(Exception):

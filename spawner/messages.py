@@ -31,10 +31,15 @@ STATUS: Final[Mapping[Reason, int]] = {
     Reason.NO_DEVICES: 409,
     Reason.ALREADY_HELD: 409,
     Reason.STOPPING: 409,
+    Reason.RULE_FAILED: 500,
     Reason.START_FAILED: 500,
     Reason.START_TIMEOUT: 504,
     Reason.STOP_REQUESTED: 409,
     Reason.BOOK_UNAVAILABLE: 503,
+    Reason.LOG_IN_AGAIN: 403,
+    Reason.NOT_A_MEMBER: 403,
+    Reason.NAME_TAKEN: 403,
+    Reason.PROVIDER_SILENT: 503,
 }
 
 
@@ -201,6 +206,14 @@ def _stopping(facts: Facts) -> str:
     return "The last run of this server is still being stopped. Try again in a minute; if it stays, tell an admin."
 
 
+def _rule_failed(facts: Facts) -> str:
+    which = f" ({_short(facts['rule'])})" if facts.get("rule") else ""
+    return (
+        f"A rule of this site{which} failed, so nothing was started or charged. Tell an administrator: the hub's log "
+        "says why. Then try again."
+    )
+
+
 def _start_failed(facts: Facts) -> str:
     code, tail = facts.get("exit_code"), facts.get("tail")
     how = f" (exit code {_short(code)})" if code is not None else ""
@@ -231,6 +244,35 @@ def _book_unavailable(facts: Facts) -> str:
     return "Berth cannot write its book right now, so nothing can be started. Try again in a minute, or tell an admin."
 
 
+def _log_in_again(facts: Facts) -> str:
+    return (
+        "Your log-in has run out, so nobody can tell whether you are still a member. Nothing was started or charged. "
+        "Log out, log in again, and start once more."
+    )
+
+
+def _not_a_member(facts: Facts) -> str:
+    who = _text(facts, "name") or " you"
+    return (
+        f"The log-in provider knows{who}, but neither that name nor its groups may use this site. "
+        "Ask an admin to let you in."
+    )
+
+
+def _name_taken(facts: Facts) -> str:
+    return (
+        f"The name{_text(facts, 'name')} belongs to somebody else here, whom the log-in provider knew by it before. "
+        "Ask an admin: either that user is renamed here, or you are at the provider."
+    )
+
+
+def _provider_silent(facts: Facts) -> str:
+    return (
+        "The log-in provider does not answer, so nobody can tell whether you are still a member. Nothing was started "
+        "or charged, and servers that run go on. Try again in a few minutes, or tell an admin."
+    )
+
+
 _WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
     Reason.PROFILE_UNKNOWN: _profile_unknown,
     Reason.PROFILE_FORBIDDEN: _profile_forbidden,
@@ -248,8 +290,13 @@ _WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
     Reason.NO_DEVICES: _no_devices,
     Reason.ALREADY_HELD: _already_held,
     Reason.STOPPING: _stopping,
+    Reason.RULE_FAILED: _rule_failed,
     Reason.START_FAILED: _start_failed,
     Reason.START_TIMEOUT: _start_timeout,
     Reason.STOP_REQUESTED: _stop_requested,
     Reason.BOOK_UNAVAILABLE: _book_unavailable,
+    Reason.LOG_IN_AGAIN: _log_in_again,
+    Reason.NOT_A_MEMBER: _not_a_member,
+    Reason.NAME_TAKEN: _name_taken,
+    Reason.PROVIDER_SILENT: _provider_silent,
 }

@@ -37,6 +37,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/health.py": frozenset(),
     "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
+    "spawner/rules.py": frozenset(),
     "spawner/placement.py": frozenset(),
     "spawner/sharing.py": frozenset(),
     "spawner/container.py": frozenset(),
@@ -46,6 +47,8 @@ PURE: dict[str, frozenset[str]] = {
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
+    "hub_config/settings_auth.py": frozenset({"pydantic"}),
+    "hub_config/membership.py": frozenset(),
     "hub_config/settings_extensions.py": frozenset({"pydantic"}),
     "hub_config/settings_groups.py": frozenset({"pydantic"}),
     "hub_config/roles.py": frozenset(),
@@ -119,7 +122,9 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/book_timing.py",  # listens to the engine
         "quota/answers.py",
         "quota/migrations/*",
+        "hub_config/identities.py",  # a table in the Hub's database
     ),
+    "oauthenticator": ("hub_config/auth_provider.py",),
     "alembic": ("quota/revisions.py", "quota/migrations/*"),
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),

@@ -16,8 +16,12 @@ from hub_config.starts import one_at_a_time
 class Page:
     """Stands for the Hub's handler of a form."""
 
+    authenticator = SimpleNamespace(refresh_pre_spawn=False)
+
 
 class Api(APIHandler):
+    authenticator = Page.authenticator
+
     def __init__(self) -> None:
         """Without a request: the wrapper asks only what it is."""
 
