@@ -169,7 +169,8 @@ class AuthTable(_Table):
 
     @model_validator(mode="after")
     def _keys_fit_the_kind(self) -> AuthTable:
-        useless = sorted(self.model_fields_set - set(_KEYS[self.kind]))
+        foreign = self.model_fields_set - set(_KEYS[self.kind])
+        useless = sorted(key for key in foreign if getattr(self, key) != type(self).model_fields[key].default)
         if useless:
             raise ValueError(f"{useless[0]}: means nothing to kind = {self.kind!r}; remove it")
         missing = next((key for key in _NEEDED.get(self.kind, ()) if not getattr(self, key)), None)
