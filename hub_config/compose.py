@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_config.datafolder import DataFolder
-from hub_config.extensions import guarded_place, load
+from hub_config.extensions import guarded_offer, guarded_place, load
 from hub_config.settings import ProfileTable, Settings
 from images.catalog import LOCAL_IMAGES
 from quota.alerts import Alerts
@@ -41,6 +41,7 @@ from spawner.messages import words
 from spawner.placement import best_fit
 from spawner.ports import Inventory
 from spawner.profiles import DEFAULT_PROFILES, Profile, images_of
+from spawner.rules import Offer
 from spawner.sharing import isolation
 from spawner.simulated import SimulatedInventory
 
@@ -212,6 +213,20 @@ def place_of(made: Parts, alerts: Alerts | None = None) -> Place:
     return guarded_place(own, ours, alerts)
 
 
+def offer_of(made: Parts, alerts: Alerts | None = None) -> Offer | None:
+    """The site's own rule of who is offered what. Raises `SettingsError`."""
+    reference = made.settings.extensions.profiles
+    if not reference:
+        return None
+    return guarded_offer(load(made.data.settings_file, "profiles", reference, ("profiles", "asker")), alerts)
+
+
+def check_extensions(made: Parts) -> None:
+    """Load all that `[extensions]` names. Raises `SettingsError`, one line."""
+    place_of(made)
+    offer_of(made)
+
+
 def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
     """What the Hub's spawner needs; `service_url` is where servers reach service `berth`."""
     from spawner.gpu_spawner import Wiring  # imports the Hub, which the other processes need not
@@ -232,6 +247,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),
         service_url=service_url,
         groups=groups_of(made.settings),
+        offer=offer_of(made, made.alerts),
     )
 
 

@@ -6,6 +6,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from quota.errors import BerthError, Reason, Refused
 from quota.leases import Device, LeaseRequest, Slot
 from quota.ports import Place
 from quota.reserving import check_slots
+from spawner.profiles import Profile
+from spawner.rules import Asker, Offer, checked_menu
 
 #: A placement runs inside the book's transaction: every other start waits for it.
 PLACEMENT_SECONDS = 2.0
+#: What a start and the start page wait for: a rule may ask a directory of the site.
+RULE_SECONDS = 5.0
 
 
 def load(file: Path, key: str, reference: str, takes: Sequence[str]) -> Callable[..., Any]:
@@ -97,6 +102,21 @@ def guarded_place(
         return slots
 
     return place
+
+
+def guarded_offer(own: Callable[..., Any], alerts: AlertBoard | None = None, seconds: float = RULE_SECONDS) -> Offer:
+    """The site's menu. Where its rule fails or hangs nothing is offered: nobody may get by a fault what the rule would
+    have kept from them."""
+    site = SiteFunction("profiles", own, seconds, alerts)
+
+    def offer(profiles: Sequence[Profile], asker: Asker) -> tuple[Profile, ...]:
+        ours = tuple(profiles)
+        try:
+            return site.call(partial(checked_menu, ours), ours, asker)
+        except SiteFailed:
+            raise Refused(Reason.RULE_FAILED, rule=site.name) from None
+
+    return offer
 
 
 def _check(request: LeaseRequest, devices: Sequence[Device], slots: tuple[Slot, ...]) -> None:

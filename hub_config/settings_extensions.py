@@ -24,6 +24,9 @@ class ExtensionsTable(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    profiles: Reference = Field(
+        "", description='The function that says which profiles a user is offered, e.g. "site_rules:profiles".'
+    )
     placement: Reference = Field(
         "", description='The function that chooses devices for a server, e.g. "site_rules:place"; empty: best fit.'
     )

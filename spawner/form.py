@@ -72,15 +72,17 @@ class View:
     simulated: bool
 
 
-def facts_of(wiring: Wiring, user: str, chosen: Mapping[str, object], groups: Collection[str] = ()) -> Facts:
-    """What the book has to say to this user now. Blocks."""
+def facts_of(
+    wiring: Wiring, user: str, chosen: Mapping[str, object], groups: Collection[str], menu: Sequence[Profile]
+) -> Facts:
+    """What the book has to say to this user, who is offered `menu`, now. Blocks."""
     try:
         account = wiring.bank.account(user)
     except NotFound:
         wiring.bank.ensure_account(user)
         account = wiring.bank.account(user)
     return Facts(
-        profiles=open_profiles(wiring.profiles, groups),
+        profiles=open_profiles(menu, groups),
         images=wiring.images,
         devices=wiring.rows.devices(),
         limits=account.limits,

@@ -14,7 +14,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -34,9 +34,10 @@ from spawner.hub_facts import asked_by, name_of
 from spawner.messages import status, words
 from spawner.names import check_username
 from spawner.ports import ServerSpec
-from spawner.profiles import Choice, parse_choice
+from spawner.profiles import Choice, Profile, parse_choice
 from spawner.progress import Progress
 from spawner.reach import connects, free_port, http_status, reachable
+from spawner.rules import Asker
 from spawner.start import GiveUp, Start
 from spawner.stopping import Stop, exit_code
 from spawner.threads import begin, in_thread
@@ -89,6 +90,11 @@ class GpuSpawner(Spawner):
         administrator or the identity provider counts at once, without a new log-in."""
         return frozenset(group.name for group in self.user.groups)
 
+    @property
+    def asker(self) -> Asker:
+        """For whom it starts, as the site's own rules are told."""
+        return Asker(self.user.name, self.groups, bool(self.user.admin))
+
     # ---- options -------------------------------------------------------------------------------------------------
 
     @default("poll_interval")
@@ -124,17 +130,26 @@ class GpuSpawner(Spawner):
     def _default_options_form(self) -> Any:
         return _options_form
 
-    def choose(self, options: Mapping[str, object]) -> Choice:
+    async def menu(self) -> Sequence[Profile]:
+        """The profiles that this user is offered: the site's own rule says, where there is one, before form and start
+        ask for groups. Raises `Refused(RULE_FAILED)`."""
+        wiring = self.wiring
+        if wiring.offer is None:
+            return wiring.profiles
+        return await in_thread(wiring.offer, wiring.profiles, self.asker)
+
+    def choose(self, options: Mapping[str, object], menu: Sequence[Profile]) -> Choice:
         """The options of a start as a valid choice, for form, REST and admin starts alike. Raises `Refused`."""
         check_username(self.user.name)
         try:
             return parse_choice(
                 options,
-                self.wiring.profiles,
+                menu,
                 tuple(self.wiring.images),
                 user=self.user.name,
                 groups=self.groups,
                 sites=self.wiring.groups,
+                hidden={each.name for each in self.wiring.profiles} - {each.name for each in menu},
             )
         except Refused:
             # The Hub has stored them already and would take them again for every start that brings none.
@@ -145,7 +160,7 @@ class GpuSpawner(Spawner):
     async def _run_apply_user_options(self, user_options: Mapping[str, object]) -> None:
         """As the parent, which logs whatever its hook raises as an error with a traceback; a refusal is none."""
         if self.apply_user_options is _validate:
-            _validate(self, user_options)
+            await _validate(self, user_options)
         else:
             await super()._run_apply_user_options(user_options)
 
@@ -153,7 +168,10 @@ class GpuSpawner(Spawner):
         """The form's inside. What cannot be read is said; it never keeps the page from being shown."""
         wiring = self.wiring
         try:
-            facts = await in_thread(form.facts_of, wiring, self.user.name, dict(self.user_options or {}), self.groups)
+            menu, chosen = await self.menu(), dict(self.user_options or {})
+            facts = await in_thread(form.facts_of, wiring, self.user.name, chosen, self.groups, menu)
+        except Refused as refused:
+            return form.render_trouble(words(refused))
         except Exception:
             self.log.exception("The start form of %s could not be made", self._log_name)
             return form.render_trouble(words(Refused(Reason.BOOK_UNAVAILABLE)))
@@ -201,7 +219,7 @@ class GpuSpawner(Spawner):
         self._told.restart()
         self._starting = self._begun = None
         try:
-            start, ip, port = self._prepare()
+            start, ip, port = self._prepare(await self.menu())
             self._starting = start
             self._begun = begin(start.run())
             self._begun.add_done_callback(self._has_begun)
@@ -213,9 +231,9 @@ class GpuSpawner(Spawner):
                 self._lease_id = self._starting.lease.id
         return ip, port
 
-    def _prepare(self) -> tuple[Start, str, int]:
+    def _prepare(self, menu: Sequence[Profile]) -> tuple[Start, str, int]:
         """All that is read from the Hub, on its own thread: its database session belongs there."""
-        choice = self.choose(self.user_options or {})
+        choice = self.choose(self.user_options or {}, menu)
         ip, port = reachable(self.ip), free_port()
         self.port = port
         env, base_url = self.get_env(), self.server.base_url if self.server else "/"
@@ -416,13 +434,13 @@ def _flatten(form_data: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in form_data.items()}
 
 
-def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
+async def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
     """Refuse bad options before anything of a start has happened.
 
     The Hub has stored them by then, to be used by every start that sends none, an admin's for one: forget them.
     """
     try:
-        spawner.choose(options)
+        spawner.choose(options, await spawner.menu())
     except Refused as refused:
         spawner.user_options = {}
         if spawner.orm_spawner is not None:

@@ -118,6 +118,7 @@ def parse_choice(
     accounts: Collection[str] = (),
     groups: Collection[str] = (),
     sites: Sequence[Group] = (),
+    hidden: Collection[str] = (),
 ) -> Choice:
     """The options of a start as a choice, or `Refused` with a reason; total for any value whatever.
 
@@ -125,7 +126,8 @@ def parse_choice(
     is not sent gets its default (also where nothing is sent at all, as when an admin starts somebody's server): the
     first profile open to them, its first image, the account of `user`, for whom the server starts. `accounts` are
     others that this user may charge, `groups` those they are in at this moment (both of `user`, whoever asks), `sites`
-    the groups that the site knows. Whether limits allow a profile and whether it can be paid is the book's to say.
+    the groups that the site knows, `hidden` names profiles that there are and that this user is not
+    offered. Whether limits allow a profile and whether it can be paid is the book's to say.
 
     Raises `Refused`: OPTION_UNKNOWN (facts `option`, `known`), OPTION_INVALID (`option`, `why`), PROFILE_UNKNOWN
     (`profile`, `known`), PROFILE_FORBIDDEN (`profile`, `groups`, `ask`, `allowed`), IMAGE_UNKNOWN (`image`, `profile`,
@@ -133,7 +135,7 @@ def parse_choice(
     which do).
     """
     sent = _strings(options)
-    profile = _profile(sent.get("profile"), profiles, groups, sites)
+    profile = _profile(sent.get("profile"), profiles, groups, sites, hidden)
     image = _image(sent.get("image"), profile, images)
     account = sent.get("account", user)
     if account != user and account not in accounts:
@@ -179,12 +181,20 @@ def open_profiles(profiles: Iterable[Profile], groups: Collection[str]) -> tuple
     return tuple(profile for profile in profiles if not profile.groups or not set(profile.groups).isdisjoint(groups))
 
 
-def _profile(name: str | None, profiles: Sequence[Profile], groups: Collection[str], sites: Sequence[Group]) -> Profile:
+def _profile(
+    name: str | None,
+    profiles: Sequence[Profile],
+    groups: Collection[str],
+    sites: Sequence[Group],
+    hidden: Collection[str],
+) -> Profile:
     allowed = open_profiles(profiles, groups)
     names = ", ".join(profile.name for profile in allowed)
     if name is None and allowed:
         return allowed[0]
     wanted = next((profile for profile in profiles if name in (None, profile.name)), None)
+    if wanted is None and (name in hidden or (name is None and hidden)):
+        raise Refused(Reason.PROFILE_FORBIDDEN, profile=name or "", allowed=names)
     if wanted is None:
         raise Refused(Reason.PROFILE_UNKNOWN, profile=name or "", known=names)
     if wanted in allowed:

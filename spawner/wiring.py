@@ -11,6 +11,7 @@ from quota.groups import Group
 from quota.ports import Clock, Place
 from spawner.ports import Runtime
 from spawner.profiles import Profile
+from spawner.rules import Offer
 
 if TYPE_CHECKING:
     from quota.bank import Bank
@@ -26,7 +27,7 @@ class Wiring:
     the order people see them. `backend_words` says what the backend isolates. `start_timeout_s` is how long a server
     may take to answer; the Hub's own `start_timeout` must be longer by the wait for an earlier run (`EARLIER_SECONDS`).
     `service_url` is where servers reach service `berth`, with its prefix; empty where there is none. `groups` are
-    those that the site's settings name.
+    those that the site's settings name. `offer` is the site's own rule of who is offered what.
     """
 
     book: Book
@@ -44,3 +45,4 @@ class Wiring:
     start_timeout_s: float
     service_url: str = ""
     groups: Sequence[Group] = ()
+    offer: Offer | None = None

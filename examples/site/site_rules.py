@@ -1,11 +1,25 @@
-"""An example of a site's own rules: see docs/extend/placement.md."""
+"""An example of a site's own rules: see docs/extend. Each function here is an extension point's."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from quota.leases import Device, LeaseRequest, Slot
 from spawner.fleet import room, whole_free
+from spawner.profiles import Profile
+from spawner.rules import Asker
+
+#: Members of this group of the Hub know how to use a whole GPU.
+COURSE = "gpu-course"
+
+
+def profiles(profiles: Sequence[Profile], asker: Asker) -> Sequence[Profile]:
+    """Newcomers are offered up to a quarter of a GPU, and told what opens the rest."""
+    if asker.admin or COURSE in asker.groups:
+        return profiles
+    small = [each for each in profiles if each.weight <= 250]
+    return [replace(each, description=f"{each.description} Larger ones after the GPU course.") for each in small]
 
 
 def place(devices: Sequence[Device], request: LeaseRequest) -> tuple[Slot, ...]:

@@ -38,6 +38,20 @@ def test_the_placement_of_the_example_places_servers(site: Stack) -> None:
         person.stop()
 
 
+def test_the_menu_of_the_example_grows_with_the_course(site: Stack) -> None:
+    """Form and start alike, and by the membership of this moment."""
+    person, admin = site.researcher, site.admin
+    form = person.browser.get("/hub/spawn").text
+    assert "after the GPU course" in form and 'data-profile="gpu-1"' not in form
+    refusal = person.refused({"profile": "gpu-1"})
+    assert refusal.status == 403 and "gpu-1-4" in str(refusal)
+    assert admin.hub("POST", "/groups/gpu-course").status_code == 201
+    assert admin.hub("POST", "/groups/gpu-course/users", {"users": ["researcher"]}).status_code == 200
+    assert 'data-profile="gpu-1"' in person.browser.get("/hub/spawn").text
+    person.start("gpu-1")
+    person.stop()
+
+
 def test_extra_config_puts_a_banner_on_the_pages_of_the_hub(site: Stack) -> None:
     assert "Maintenance on Friday, 18:00" in site.researcher.browser.get("/hub/token").text
 

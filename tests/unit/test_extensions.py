@@ -6,16 +6,17 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_config.compose import parts, place_of
-from hub_config.extensions import guarded_place, load
+from hub_config.extensions import guarded_offer, guarded_place, load
 from hub_config.settings import SettingsError, parse
 from hub_config.site_calls import SiteFailed, SiteFunction
 from quota.errors import Reason, Refused
@@ -26,6 +27,8 @@ from quota.units import MilliGpu
 from spawner import metrics
 from spawner.messages import words
 from spawner.placement import best_fit
+from spawner.profiles import DEFAULT_PROFILES
+from spawner.rules import Asker
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "site" / "berth.toml"
 TAKES = ("devices", "request")
@@ -197,8 +200,22 @@ def failures(hook: str) -> float:
     return sum(each.value for each in family.samples if each.name.endswith("_total") and each.labels["hook"] == hook)
 
 
+def named(key: str, *takes: str) -> Callable[..., Any]:
+    """The example's function of that point."""
+    return load(EXAMPLE, key, getattr(parse(EXAMPLE.read_text()).extensions, key), takes)
+
+
 def example() -> Place:
-    return load(EXAMPLE, "placement", parse(EXAMPLE.read_text()).extensions.placement, TAKES)
+    return named("placement", *TAKES)
+
+
+def test_the_example_offers_small_profiles_until_the_course() -> None:
+    offer = guarded_offer(named("profiles", "profiles", "asker"))
+    newcomer = offer(DEFAULT_PROFILES, Asker("ada"))
+    assert [each.name for each in newcomer] == ["cpu", "gpu-1-8", "gpu-1-4"]
+    assert all("after the GPU course" in each.description for each in newcomer)
+    for trained in (Asker("ada", frozenset({"gpu-course"})), Asker("root", admin=True)):
+        assert offer(DEFAULT_PROFILES, trained) == DEFAULT_PROFILES
 
 
 def test_the_example_spreads() -> None:

@@ -436,7 +436,7 @@ async def test_a_run_that_the_hub_has_lost_is_stopped_for_the_new_start(world: W
 
 
 async def test_a_reservation_that_a_start_of_ours_could_not_give_back_is_given_back(world: World) -> None:
-    request = world.spawner()._request(world.spawner().choose({"profile": "gpu-1"}))
+    request = world.spawner()._request(world.spawner().choose({"profile": "gpu-1"}, world.wiring.profiles))
     world.book.reserve(request, best_fit)
     begun = asyncio.ensure_future(world.spawner(profile="gpu-1").start())
     await until(lambda: world.book.leases["l1"].state is State.STOPPING)

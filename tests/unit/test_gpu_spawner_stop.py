@@ -219,7 +219,7 @@ async def test_s01_x04_a_new_hub_finds_the_lease_by_its_state_and_by_its_holder(
 
 
 async def test_a_start_of_a_dead_hub_is_not_adopted(world: World) -> None:
-    request = world.spawner()._request(world.spawner().choose({}))
+    request = world.spawner()._request(world.spawner().choose({}, world.wiring.profiles))
     lease = world.book.reserve(request, best_fit)
     assert await world.spawner().poll() is None  # ours: on its way
     world.book.put(lease, owner="hub-0")
