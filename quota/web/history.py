@@ -23,6 +23,16 @@ _STEP_WORDS = {
     "lease-settled": "Settled: the final charge was made, the rest of the hold went back",
     "lease-void": "Its start failed, so nothing is charged",
     "refund": "Refunded",
+    "credit-low": "Its credit runs low",
+    "clock-jumped": "The machine's clock was set, or it slept: the time charged was made good",
+    "orphan-removed": "Removed: it ran without a lease",
+}
+
+#: An idle verdict that says something new, by its kind.
+_VERDICT_WORDS = {
+    "warn": "Found idle: its user was told when it would be stopped",
+    "reclaim": "Still idle when its notice ran out",
+    "keep": "Kept: it is used, or its use cannot be told",
 }
 
 _REASONS = {reason.value: words for reason, words in STOP_WORDS.items()}
@@ -44,6 +54,8 @@ def steps(events: Iterable[Event]) -> tuple[Step, ...]:
 def _step_words(event: Event) -> str:
     words = _STEP_WORDS.get(event.kind, event.kind.replace("-", " "))
     reason = event.detail.get("stop_reason") or event.detail.get("reason")
+    if event.kind == "idle-verdict":
+        words = _VERDICT_WORDS.get(str(event.detail.get("kind")), words)
     if event.kind == "stop-requested" and isinstance(reason, str):
         words = f"{words}: {_lower(_REASONS.get(reason, reason))}"
     amount = event.detail.get("amount")
@@ -86,7 +98,7 @@ def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
             return str(value)
 
     def seconds(value: Any) -> str:
-        return duration_words(timedelta(seconds=value)) if isinstance(value, int) else str(value)
+        return duration_words(timedelta(seconds=value)) if isinstance(value, int | float) else str(value)
 
     def percent(value: Any) -> str:
         return f"{value:.0f} %" if isinstance(value, int | float) else str(value)

@@ -228,8 +228,21 @@ def test_a_timeline_is_in_order_and_names_people() -> None:
     ]
 
 
+_KINDS = ("keep", "warn", "reclaim")
+
+
+def test_an_idle_verdict_in_a_timeline_says_what_it_was() -> None:
+    found = [step.words for step in steps(event(n, "idle-verdict", kind=kind) for n, kind in enumerate(_KINDS))]
+    assert all(words[0].isupper() for words in found) and len(set(found)) == len(_KINDS)
+
+
 def test_evidence_in_words_survives_what_it_does_not_know() -> None:
-    evidence = {"idle_since": "2026-03-02T08:00:00+00:00", "limit_s": 1800, "kernels": "no report", "cpu_percent": 0.4}
+    evidence = {
+        "idle_since": "2026-03-02T08:00:00+00:00",
+        "limit_s": 1800.0,
+        "kernels": "no report",
+        "cpu_percent": 0.4,
+    }
     found = dict(evidence_words({**evidence, "gpu_util": None, "memory": {"x": 1}, "hub_activity": "never"}, UTC))
     assert found == {
         "Not used since": "2 Mar 2026, 08:00:00",
