@@ -232,7 +232,8 @@ _KINDS = ("keep", "warn", "reclaim")
 
 
 def test_an_idle_verdict_in_a_timeline_says_what_it_was() -> None:
-    found = [step.words for step in steps(event(n, "idle-verdict", kind=kind) for n, kind in enumerate(_KINDS))]
+    events = [Event(n, AT, "idle-verdict", "l1", 1, "", {"kind": kind}) for n, kind in enumerate(_KINDS)]
+    found = [step.words for step in steps(events)]
     assert all(words[0].isupper() for words in found) and len(set(found)) == len(_KINDS)
 
 
