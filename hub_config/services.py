@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from hub_config import compose, logs
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
+from quota import catalogues
 from quota.answers import Answers
 from quota.errors import BerthError
 from quota.nightly import Nightly
@@ -43,6 +44,7 @@ def _begin(name: str, root: Path | None) -> Parts:
     logs.set_up(name, made.data.logs, made.settings)
     log.info("%s begins", name, extra={"event": "process-begins", "pid": os.getpid()})
     write_pid(made.data.pids, name)
+    catalogues.load(made.settings.site.language)
     made.store.check()  # they do not migrate: who does is `berth up`, or somebody with `berth migrate`
     return made
 

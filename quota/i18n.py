@@ -9,13 +9,26 @@ command line stay English.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from gettext import NullTranslations
 from typing import Any, Final
 
-__all__ = ["COOKIE", "LANGUAGES", "N_", "_", "_n", "add", "language", "negotiate", "set_default", "speaking", "use"]
+__all__ = [
+    "COOKIE",
+    "LANGUAGES",
+    "N_",
+    "TEMPLATES",
+    "_",
+    "_n",
+    "add",
+    "language",
+    "negotiate",
+    "set_default",
+    "speaking",
+    "use",
+]
 
 #: What Berth speaks, by BCP 47 tag, each in its own words. The first is the language of the code.
 LANGUAGES: Final[Mapping[str, str]] = {"en": "English", "zh-CN": "简体中文"}
@@ -76,6 +89,15 @@ def _n(one: str, many: str, n: int, /, **values: Any) -> str:
 def N_(message: str) -> str:
     """The message itself: marks it for the catalogues where it is written, to be translated where it is said."""
     return message
+
+
+#: What every template can call, and the languages that a page offers.
+TEMPLATES: Final[Mapping[str, Callable[..., str] | Mapping[str, str]]] = {
+    "_": _,
+    "_n": _n,
+    "language": language,
+    "languages": LANGUAGES,
+}
 
 
 def negotiate(chosen: str | None, accepted: str | None) -> str | None:

@@ -14,6 +14,7 @@ from typing import Final
 
 from jinja2 import Environment, StrictUndefined, Template
 
+from quota import i18n
 from quota.entitlement import Limits
 from quota.errors import NotFound
 from quota.leases import Device, Price
@@ -193,9 +194,9 @@ def _hours(available: int, per_hour: int) -> str:
 def _template(name: str) -> Template:
     """With the package's own template escaped by default: titles and descriptions come from a settings file."""
     text = (files("spawner") / "templates" / name).read_text(encoding="utf-8")
-    return Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True).from_string(
-        text
-    )
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.globals.update(i18n.TEMPLATES)
+    return environment.from_string(text)
 
 
 def render(shown: View) -> str:

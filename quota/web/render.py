@@ -10,6 +10,7 @@ from zoneinfo import ZoneInfo
 
 import jinja2
 
+from quota import i18n
 from quota.web.charts import daily_chart
 from quota.web.period import parse_month
 from quota.web.words import clock_words, credits_words, instant
@@ -38,6 +39,7 @@ def make_environment(zone: str) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.globals.update(i18n.TEMPLATES)
     tz = ZoneInfo(zone)
 
     def clock(moment: datetime) -> str:
