@@ -80,7 +80,7 @@ def _read_chunk(
     scopes = {"names": [EVERYBODY, *map(str, ids)]}
     limits = {row["scope"]: row for row in connection.execute(_LIMITS, scopes).mappings()}
     for account in found:
-        rows = [limits[scope] for scope in (str(account.id), EVERYBODY) if scope in limits]
+        rows = [limits[scope] for scope in accounts.scopes_of(account) if scope in limits]
         mine, debt = buckets[account.id], debts.get(ledger.debt_sub(account.id), 0)
         view = AccountView(
             account=account,

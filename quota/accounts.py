@@ -14,11 +14,12 @@ from quota import ledger, schema
 from quota.entitlement import Limits
 from quota.errors import Conflict, NotFound
 from quota.findings import Site
+from quota.groups import PREFIX, kind_of
 from quota.leases import Price
 from quota.ledger import Bucket
 from quota.metering import month_name, month_window
-from quota.postings import balance_of, open_buckets, post
-from quota.records import LIVE, add_event
+from quota.postings import balance_of, held_by, open_buckets, paid_by, post
+from quota.records import add_event
 from quota.store import insert_new, upsert
 from quota.units import CREDIT, MicroCredits
 
@@ -120,7 +121,9 @@ def get(connection: sa.Connection, name: str) -> Account:
 
 
 def ensure(connection: sa.Connection, name: str, kind: str, now: datetime) -> Account:
-    """The account of that name, made if there is none. Raises `Conflict` when it is of another kind."""
+    """The account of that name, made if there is none. Raises `Conflict` when the name is one of another kind."""
+    if kind != kind_of(name):
+        raise Conflict(f"{name} is the name of a {kind_of(name)}, not of a {kind}; a group's account is {PREFIX}NAME")
     found = find(connection, name)
     if found is None:
         values = {"name": name, "kind": kind, "created_at": now}
@@ -129,18 +132,18 @@ def ensure(connection: sa.Connection, name: str, kind: str, now: datetime) -> Ac
             add_event(connection, now, "account-created", account_id=found.id, detail={"name": name, "kind": kind})
         else:
             found = get(connection, name)
-    if found.kind != kind:
-        raise Conflict(f"account {name} is a {found.kind}, not a {kind}")
     return found
 
 
 def rename(connection: sa.Connection, account: Account, new: str) -> Account:
-    """Write another name. Raises `Conflict` when it is taken, or while the account has servers: they carry the name."""
+    """Write another name. Raises `Conflict` when it is taken or that of another kind, or while the account has or pays
+    for servers: they carry the name."""
+    if account.kind != kind_of(new):
+        raise Conflict(f"{new} is no name for the account of a {account.kind}")
     if find(connection, new) is not None:
         raise Conflict(f"account {new} exists")
-    table = schema.lease
-    busy = sa.select(sa.func.count()).select_from(table).where(table.c.account_id == account.id, LIVE)
-    if connection.scalar(busy):
+    held = 0 if account.kind == "group" else held_by(connection, account.name).servers
+    if held or paid_by(connection, account.id).servers:
         raise Conflict(f"account {account.name} has servers; stop them first")
     this = sa.update(schema.account).where(schema.account.c.id == account.id)
     connection.execute(this.values(name=new))
@@ -175,21 +178,20 @@ def fund(connection: sa.Connection, account_id: int, bucket_id: int, amount: int
 
 
 def freshen(connection: sa.Connection, account: Account, now: datetime, zone: str) -> list[Bucket]:
-    """Bring an account's grants up to date: take off what expired, give this month's grant to a user. Its open
-    buckets, oldest first."""
+    """Bring an account's grants up to date: take off what expired, give this month's grant. Its open buckets, oldest
+    first."""
     buckets = open_buckets(connection, account.id)
     stale = [bucket for bucket in buckets if bucket.expired(now)]
     for bucket in stale:
         _expire(connection, account, bucket, now, zone)
-    missing = account.kind == "user" and not _has_month(buckets, account, now, zone)
-    granted = missing and _grant_month(connection, account, now, zone)
+    granted = not _has_month(buckets, account, now, zone) and _grant_month(connection, account, now, zone)
     return open_buckets(connection, account.id) if stale or granted else buckets
 
 
 def needs_freshening(connection: sa.Connection, account: Account, now: datetime, zone: str) -> bool:
     """Whether `freshen` has something to write."""
     buckets = open_buckets(connection, account.id)
-    return is_stale(account, buckets, lambda: monthly_grant(connection, account.id), now, zone)
+    return is_stale(account, buckets, lambda: monthly_grant(connection, account), now, zone)
 
 
 def is_stale(account: Account, buckets: Sequence[Bucket], monthly: Callable[[], int], now: datetime, zone: str) -> bool:
@@ -197,7 +199,7 @@ def is_stale(account: Account, buckets: Sequence[Bucket], monthly: Callable[[], 
     monthly grant, looked up only where it matters."""
     if any(bucket.expired(now) for bucket in buckets):
         return True
-    return account.kind == "user" and not _has_month(buckets, account, now, zone) and monthly() > 0
+    return not _has_month(buckets, account, now, zone) and monthly() > 0
 
 
 def _month_key(account: Account, now: datetime, zone: str) -> str:
@@ -210,7 +212,7 @@ def _has_month(buckets: Iterable[Bucket], account: Account, now: datetime, zone:
 
 
 def _grant_month(connection: sa.Connection, account: Account, now: datetime, zone: str) -> bool:
-    amount = monthly_grant(connection, account.id)
+    amount = monthly_grant(connection, account)
     if amount <= 0:
         return False
     key = _month_key(account, now, zone)
@@ -236,11 +238,18 @@ def _expire(connection: sa.Connection, account: Account, bucket: Bucket, now: da
 # Limits
 
 
-def _rows(connection: sa.Connection, account_id: int | None) -> list[sa.RowMapping]:
-    """The rows that hold for an account, its own first; only everybody's where `account_id` is None."""
-    own = EVERYBODY if account_id is None else str(account_id)
-    rows = connection.execute(_LIMITS, {"own": own}).mappings().all()
-    return sorted(rows, key=lambda row: row["scope"] == EVERYBODY)
+def scopes_of(account: Account | None) -> tuple[str, ...]:
+    """Which rows of limits hold for an account, its own first; only everybody's where it is None. Everybody is every
+    user: what holds for them, and what they are given, is not meant for a group."""
+    if account is None:
+        return (EVERYBODY,)
+    return (str(account.id), EVERYBODY) if account.kind == "user" else (str(account.id),)
+
+
+def _rows(connection: sa.Connection, account: Account | None) -> list[sa.RowMapping]:
+    scopes = scopes_of(account)
+    rows = connection.execute(_LIMITS, {"own": scopes[0]}).mappings().all()
+    return sorted((row for row in rows if row["scope"] in scopes), key=lambda row: row["scope"] == EVERYBODY)
 
 
 def _first(rows: Iterable[Mapping[Any, Any]], column: str) -> Any:
@@ -251,9 +260,9 @@ def _number(value: int | None) -> int | None:
     return None if value is None or value == _NO_LIMIT else value
 
 
-def effective_limits(connection: sa.Connection, account_id: int | None) -> Limits:
-    """The limits of an account (its own before everybody's), or of everybody where `account_id` is None."""
-    return limits_of(_rows(connection, account_id))
+def effective_limits(connection: sa.Connection, account: Account | None) -> Limits:
+    """The limits of an account (a user's own before everybody's), or of everybody where it is None."""
+    return limits_of(_rows(connection, account))
 
 
 def limits_of(rows: Iterable[Mapping[Any, Any]]) -> Limits:
@@ -268,9 +277,9 @@ def limits_of(rows: Iterable[Mapping[Any, Any]]) -> Limits:
     )
 
 
-def monthly_grant(connection: sa.Connection, account_id: int | None) -> MicroCredits:
+def monthly_grant(connection: sa.Connection, account: Account | None) -> MicroCredits:
     """What the account is given each month."""
-    return monthly_of(_rows(connection, account_id))
+    return monthly_of(_rows(connection, account))
 
 
 def monthly_of(rows: Iterable[Mapping[Any, Any]]) -> MicroCredits:

@@ -56,9 +56,9 @@ class Bank:
 
     @retried
     def ensure_account(self, name: str, kind: str = "user") -> Account:
-        """The account of that name, made if there is none; a user gets this month's grant.
+        """The account of that name, made if there is none, with this month's grant.
 
-        Raises `Conflict` when the name belongs to another kind ("user", "group").
+        Raises `Conflict` when the name is one of another kind ("user", "group").
         """
         self.seed()
         with self.store.read() as connection:
@@ -226,7 +226,7 @@ class Bank:
         """What holds for an account; "*" for what everybody has. Raises `NotFound`."""
         self.seed()
         with self.store.read() as connection:
-            return accounts.effective_limits(connection, self._scope(connection, name))
+            return accounts.effective_limits(connection, self._whose(connection, name))
 
     @retried
     def set_limits(self, name: str, changes: Mapping[str, object], by: str) -> Limits:
@@ -238,17 +238,18 @@ class Bank:
         columns = accounts.limit_columns(changes)
         self.seed()
         with self.store.write() as connection:
-            account_id = self._scope(connection, name)
+            account = self._whose(connection, name)
+            account_id = account.id if account else None
             if accounts.write_limits(connection, account_id, columns):
                 detail = {"name": name, "changes": {key: _plain(value) for key, value in changes.items()}}
                 add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
-            return accounts.effective_limits(connection, account_id)
+            return accounts.effective_limits(connection, account)
 
     def monthly_grant(self, name: str = EVERYBODY) -> MicroCredits:
         """Micro-credits that an account (or everybody) is given each month. Raises `NotFound`."""
         self.seed()
         with self.store.read() as connection:
-            return accounts.monthly_grant(connection, self._scope(connection, name))
+            return accounts.monthly_grant(connection, self._whose(connection, name))
 
     @retried
     def set_monthly_grant(self, name: str, amount: int, by: str) -> None:
@@ -258,13 +259,14 @@ class Bank:
             raise ValueError(f"a monthly grant must be 0 to {MOST_CREDITS} micro-credits, not {amount!r}")
         self.seed()
         with self.store.write() as connection:
-            account_id = self._scope(connection, name)
+            account = self._whose(connection, name)
+            account_id = account.id if account else None
             if accounts.write_limits(connection, account_id, {"monthly_grant": amount}):
                 detail = {"name": name, "changes": {"monthly_grant": amount}}
                 add_event(connection, self.clock.now(), "limits", account_id=account_id, by=by, detail=detail)
 
-    def _scope(self, connection: sa.Connection, name: str) -> int | None:
-        return None if name == EVERYBODY else accounts.get(connection, name).id
+    def _whose(self, connection: sa.Connection, name: str) -> Account | None:
+        return None if name == EVERYBODY else accounts.get(connection, name)
 
     # Prices
 

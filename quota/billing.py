@@ -147,7 +147,7 @@ def _affordable(bill: Bill, wanted: int) -> list[Draw]:
     buckets = accounts.freshen(bill.connection, account, bill.now, bill.zone)
     sums = totals(bill.connection, account.id, bill.month)
     most = ledger.available(buckets, sums.debt, bill.now)
-    limit = accounts.effective_limits(bill.connection, account.id).monthly_micro
+    limit = accounts.effective_limits(bill.connection, account).monthly_micro
     room = wanted if limit is None else limit - sums.month_charged - sums.held
     return ledger.draw(buckets, max(0, min(wanted, most, room)), bill.now)
 

@@ -19,7 +19,8 @@ from quota import billing, entitlement, schema, transitions
 from quota.bank import Bank
 from quota.billing import Bill, Metered
 from quota.book_reads import BookReads
-from quota.errors import Conflict, NotFound, Reason, Refused, Stale
+from quota.errors import NotFound, Reason, Refused, Stale
+from quota.groups import group_of, kind_of
 from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.ports import Clock, Place
 from quota.records import add_event, change, claim, read_lease
@@ -58,18 +59,22 @@ class Book(BookReads):
     def reserve(self, request: LeaseRequest, place: Place) -> Lease:
         """Entitlement, hold and placement in one commit: a RESERVED lease with its slots, or `Refused`.
 
+        The account is the holder's own or a group's; that the holder is a member is for the caller to know. Whoever
+        pays, servers and GPUs are counted by who holds them.
+
         Reasons: OPTION_INVALID, ACCOUNT_FORBIDDEN, ALREADY_HELD, STOPPING, PROFILE_FORBIDDEN, TOO_MANY_SERVERS,
         TOO_MANY_GPUS, MONTHLY_LIMIT, NO_CREDIT, and what `place` says (NO_ROOM, NO_DEVICES).
         """
         entitlement.check_shape(request)
-        if request.account != request.holder.user:
+        names = dict.fromkeys((request.holder.user, request.account))
+        if (request.account == request.holder.user) == (group_of(request.account) is not None):
             raise Refused(Reason.ACCOUNT_FORBIDDEN, account=request.account)
-        self._know(request.account)
+        self._know(*names)
         try:
             return self._reserve(request, place)
         except NotFound:
-            self._known.discard(request.account)  # it was renamed since, and the name is free for a new one
-            self._know(request.account)
+            self._known.difference_update(names)  # one was renamed since, and the name is free for a new one
+            self._know(*names)
             return self._reserve(request, place)
 
     def _reserve(self, request: LeaseRequest, place: Place) -> Lease:
@@ -83,14 +88,11 @@ class Book(BookReads):
             # On PostgreSQL the same holder may have won the race in another transaction.
             raise Refused(Reason.ALREADY_HELD, lease=earlier.id, state=earlier.state.value) from error
 
-    def _know(self, name: str) -> None:
-        if name in self._known:
-            return
-        try:
-            self.bank.ensure_account(name)
-        except Conflict:
-            raise Refused(Reason.ACCOUNT_FORBIDDEN, account=name) from None
-        self._known.add(name)
+    def _know(self, *names: str) -> None:
+        for name in names:
+            if name not in self._known:
+                self.bank.ensure_account(name, kind_of(name))
+                self._known.add(name)
 
     # The way up
 

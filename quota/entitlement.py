@@ -45,8 +45,23 @@ class Standing:
     earlier: Earlier | None = None
 
 
-def check(request: LeaseRequest, limits: Limits, standing: Standing, hold: MicroCredits) -> None:
-    """Return if the account may have this lease with this hold; raise `Refused` with the first reason against it.
+@dataclass(frozen=True, slots=True)
+class Payer:
+    """A group that pays in the holder's place: its account, the limits of that, and all that it pays for now."""
+
+    account: str
+    limits: Limits
+    standing: Standing
+
+
+def check(
+    request: LeaseRequest, limits: Limits, standing: Standing, hold: MicroCredits, payer: Payer | None = None
+) -> None:
+    """Return if the holder may have this lease with this hold; raise `Refused` with the first reason against it.
+
+    `limits` and `standing` are the holder's: servers and GPUs of all they hold, whoever pays. The money is the
+    holder's as well, unless there is a `payer`; then that one's limits must allow it, too, and the facts of a refusal
+    on its account name it (`account`).
 
     Reasons: OPTION_INVALID, ALREADY_HELD, STOPPING, PROFILE_FORBIDDEN, TOO_MANY_SERVERS, TOO_MANY_GPUS,
     MONTHLY_LIMIT, NO_CREDIT.
@@ -54,11 +69,11 @@ def check(request: LeaseRequest, limits: Limits, standing: Standing, hold: Micro
     check_shape(request)
     _check_holder(standing.earlier)
     _check_limits(request, limits, standing)
-    used = standing.month_charged + standing.held
-    if hold and limits.monthly_micro is not None and used + hold > limits.monthly_micro:
-        raise Refused(Reason.MONTHLY_LIMIT, limit=limits.monthly_micro, used=used, needed=int(hold))
-    if hold and hold > standing.available:
-        raise Refused(Reason.NO_CREDIT, needed=int(hold), available=standing.available)
+    if payer is None:
+        _check_money(limits, standing, hold)
+        return
+    _check_limits(request, payer.limits, payer.standing, account=payer.account)
+    _check_money(payer.limits, payer.standing, hold, account=payer.account)
 
 
 def check_shape(request: LeaseRequest) -> None:
@@ -80,14 +95,21 @@ def _check_holder(earlier: Earlier | None) -> None:
     raise Refused(reason, lease=earlier.lease_id, state=earlier.state.value)
 
 
-def _check_limits(request: LeaseRequest, limits: Limits, standing: Standing) -> None:
+def _check_limits(request: LeaseRequest, limits: Limits, standing: Standing, **whose: str) -> None:
     if limits.profiles is not None and request.profile not in limits.profiles:
-        raise Refused(
-            Reason.PROFILE_FORBIDDEN, profile=request.profile, allowed=", ".join(sorted(limits.profiles)) or "none"
-        )
+        allowed = ", ".join(sorted(limits.profiles)) or "none"
+        raise Refused(Reason.PROFILE_FORBIDDEN, profile=request.profile, allowed=allowed, **whose)
     if limits.max_servers is not None and standing.servers + 1 > limits.max_servers:
-        raise Refused(Reason.TOO_MANY_SERVERS, limit=limits.max_servers, held=standing.servers)
+        raise Refused(Reason.TOO_MANY_SERVERS, limit=limits.max_servers, held=standing.servers, **whose)
     asked = request.share * request.count
     # A CPU lease asks for no GPU, so it is never refused for GPUs that are held.
     if asked and limits.max_gpu_milli is not None and standing.gpu_milli + asked > limits.max_gpu_milli:
-        raise Refused(Reason.TOO_MANY_GPUS, limit=limits.max_gpu_milli, held=standing.gpu_milli, asked=asked)
+        raise Refused(Reason.TOO_MANY_GPUS, limit=limits.max_gpu_milli, held=standing.gpu_milli, asked=asked, **whose)
+
+
+def _check_money(limits: Limits, standing: Standing, hold: MicroCredits, **whose: str) -> None:
+    used = standing.month_charged + standing.held
+    if hold and limits.monthly_micro is not None and used + hold > limits.monthly_micro:
+        raise Refused(Reason.MONTHLY_LIMIT, limit=limits.monthly_micro, used=used, needed=int(hold), **whose)
+    if hold and hold > standing.available:
+        raise Refused(Reason.NO_CREDIT, needed=int(hold), available=standing.available, **whose)

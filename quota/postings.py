@@ -10,6 +10,7 @@ import sqlalchemy as sa
 
 from quota import ledger, schema
 from quota.errors import Conflict
+from quota.leases import HolderKind
 from quota.ledger import Bucket, Kind, Posting, Transaction
 from quota.records import LIVE
 from quota.store import Late, insert_new, pending, upsert
@@ -124,14 +125,18 @@ def legs_of(connection: sa.Connection, lease_id: str) -> Iterator[Posting]:
 
 
 class Totals(NamedTuple):
-    """What an account has going, in one look: live leases and their milli-GPU, micro-credits held and charged this
-    month, and its debt (never positive)."""
+    """The money of an account in one look: micro-credits held, charged this month, and its debt (never positive)."""
 
-    servers: int
-    gpu_milli: int
     held: int
     month_charged: int
     debt: int
+
+
+class Going(NamedTuple):
+    """Live leases and their milli-GPU, together."""
+
+    servers: int
+    gpu_milli: int
 
 
 def _scalar(column: sa.ColumnElement[Any], *where: sa.ColumnElement[bool] | sa.TextClause) -> sa.ScalarSelect[Any]:
@@ -139,11 +144,14 @@ def _scalar(column: sa.ColumnElement[Any], *where: sa.ColumnElement[bool] | sa.T
 
 
 _MONTH = schema.month_charge
-_LIVE_OF = (_LEASE.c.account_id == sa.bindparam("a"), LIVE)
+_GOING = sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(_LEASE.c.share * _LEASE.c["count"]), 0)).where(LIVE)
+_PAID_BY = _GOING.where(_LEASE.c.account_id == sa.bindparam("a"))
+# All kinds, written out: so the index of living holders leads to them, and not to all that the user ever held.
+_HELD_BY = _GOING.where(
+    _LEASE.c.holder_kind.in_([kind.value for kind in HolderKind]), _LEASE.c.holder_user == sa.bindparam("u")
+)
 _MONTH_OF = (_MONTH.c.account_id == sa.bindparam("a"), _MONTH.c.month == sa.bindparam("m"))
 _TOTALS = sa.select(
-    _scalar(sa.func.count(), *_LIVE_OF),
-    _scalar(sa.func.sum(_LEASE.c.share * _LEASE.c["count"]), *_LIVE_OF),
     _scalar(sa.func.sum(_LEASE.c.held), _LEASE.c.account_id == sa.bindparam("a"), sa.text("state <> 'SETTLED'")),
     _scalar(sa.func.sum(_MONTH.c.charged), *_MONTH_OF),
     _scalar(sa.func.sum(_BALANCE.c.amount), _BALANCE.c.sub == sa.bindparam("d")),
@@ -154,3 +162,15 @@ def totals(connection: sa.Connection, account_id: int, month: str) -> Totals:
     debt = ledger.debt_sub(account_id)
     row = connection.execute(_TOTALS, {"a": account_id, "m": month, "d": debt}).one()
     return Totals(*(int(value) for value in row))
+
+
+def held_by(connection: sa.Connection, user: str) -> Going:
+    """What a user holds, whoever pays for it."""
+    servers, milli = connection.execute(_HELD_BY, {"u": user}).one()
+    return Going(int(servers), int(milli))
+
+
+def paid_by(connection: sa.Connection, account_id: int) -> Going:
+    """What an account pays for, whoever holds it."""
+    servers, milli = connection.execute(_PAID_BY, {"a": account_id}).one()
+    return Going(int(servers), int(milli))

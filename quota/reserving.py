@@ -12,13 +12,13 @@ import sqlalchemy as sa
 
 from quota import accounts, billing, entitlement, ledger, schema
 from quota.accounts import Account
-from quota.entitlement import Earlier, Standing
+from quota.entitlement import Earlier, Payer, Standing
 from quota.errors import BerthError, Reason, Refused
 from quota.leases import Device, Holder, Lease, LeaseRequest, Price, Slot, State, Target
-from quota.ledger import Draw
+from quota.ledger import Bucket, Draw
 from quota.metering import month_name
 from quota.ports import Place
-from quota.postings import totals
+from quota.postings import Going, held_by, paid_by, totals
 from quota.pricing import hold_for
 from quota.records import LIVE, add_event, insert_slots, lease_of, lock_account, lock_hosts, read_devices
 from quota.units import WHOLE_GPU, MilliGpu
@@ -44,38 +44,49 @@ class Reservation:
 
     def run(self, place: Place) -> Lease:
         """Raises `Refused`; nothing is written then, since the transaction is rolled back."""
+        user = accounts.get(self.connection, self.request.holder.user)
         account = accounts.get(self.connection, self.request.account)
-        if account.kind != "user":
+        if user.kind != "user" or (account.kind != "group" and account != user):
             raise Refused(Reason.ACCOUNT_FORBIDDEN, account=account.name)
-        self._stand_in_line(account)
+        self._stand_in_line(user, account)
         price = accounts.current_price(self.connection)
-        draws = self._entitle(account, price)
+        draws = self._entitle(user, account, price)
         devices = read_devices(self.connection)
         slots = place(devices, self.request)
         check_slots(self.request, devices, slots)
         return self._write(account, price, draws, devices, slots)
 
-    def _stand_in_line(self, account: Account) -> None:
-        """Bump what is decided upon, hosts before accounts, before anything of it is read."""
+    def _stand_in_line(self, *decided: Account) -> None:
+        """Bump what is decided upon, hosts before accounts and accounts by their ids, before anything of it is read."""
         lock_hosts(self.connection)
-        lock_account(self.connection, account.id)
+        for account_id in sorted({account.id for account in decided}):
+            lock_account(self.connection, account_id)
 
-    def _entitle(self, account: Account, price: Price) -> list[Draw]:
-        request = self.request
+    def _entitle(self, user: Account, account: Account, price: Price) -> list[Draw]:
+        """The user may hold it, and the account, theirs or a group's, pays for it."""
+        request, own = self.request, account.id == user.id
         buckets = accounts.freshen(self.connection, account, self.now, self.zone)
+        going = held_by(self.connection, user.name)
+        standing = self._standing(user, going, buckets if own else ())
+        limits = accounts.effective_limits(self.connection, user)
+        payer = None
+        if not own:
+            paid = self._standing(account, paid_by(self.connection, account.id), buckets)
+            payer = Payer(account.name, accounts.effective_limits(self.connection, account), paid)
+        hold = hold_for(price, MilliGpu(request.share * request.count), request.hold_seconds)
+        entitlement.check(request, limits, standing, hold, payer)
+        return ledger.draw(buckets, hold, self.now)
+
+    def _standing(self, account: Account, going: Going, buckets: Sequence[Bucket]) -> Standing:
         sums = totals(self.connection, account.id, month_name(self.now, self.zone))
-        standing = Standing(
-            servers=sums.servers,
-            gpu_milli=sums.gpu_milli,
+        return Standing(
+            servers=going.servers,
+            gpu_milli=going.gpu_milli,
             month_charged=sums.month_charged,
             held=sums.held,
             available=ledger.available(buckets, sums.debt, self.now),
-            earlier=earlier_of(self.connection, request.holder),
+            earlier=earlier_of(self.connection, self.request.holder),
         )
-        limits = accounts.effective_limits(self.connection, account.id)
-        hold = hold_for(price, MilliGpu(request.share * request.count), request.hold_seconds)
-        entitlement.check(request, limits, standing, hold)
-        return ledger.draw(buckets, hold, self.now)
 
     def _write(
         self,

@@ -140,11 +140,11 @@ def test_a_month_begins_in_the_sites_own_zone(tmp_path: Path) -> None:
 
 def test_an_account_nobody_touched_for_months_is_up_to_date(desk: Desk) -> None:
     desk.bank.ensure_account("alice")
-    desk.bank.ensure_account("team", "group")
+    desk.bank.ensure_account("group:team", "group")
     desk.clock.advance(100 * 86400)
     views = {view.account.name: view for view in desk.bank.accounts()}
     assert views["alice"].available == GRANT
-    assert (views["team"].available, views["team"].buckets) == (0, ())
+    assert (views["group:team"].available, views["group:team"].buckets) == (0, ())
 
 
 def test_the_monthly_grant_can_be_changed(desk: Desk) -> None:
@@ -232,5 +232,6 @@ def test_bad_limits_are_refused(desk: Desk, changes: dict[str, object]) -> None:
 def test_an_account_keeps_its_kind(desk: Desk) -> None:
     first = desk.bank.ensure_account("alice")
     assert desk.bank.ensure_account("alice") == first
-    with pytest.raises(Conflict):
-        desk.bank.ensure_account("alice", "group")
+    for name, kind in (("alice", "group"), ("group:lab", "user")):
+        with pytest.raises(Conflict, match="is the name of a"):
+            desk.bank.ensure_account(name, kind)

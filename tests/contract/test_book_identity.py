@@ -38,8 +38,8 @@ def payers(desk: Desk, lease_id: str) -> set[int]:
 def test_n05_what_may_change_in_a_session_moves_no_hold(desk: Desk) -> None:
     """A group of the same user, other limits, another price: the account that authorised it goes on paying."""
     lease = desk.run(share=1000)
-    group = desk.bank.ensure_account("lab", kind="group")
-    desk.bank.grant("lab", 5 * CREDIT, "admin")
+    group = desk.bank.ensure_account("group:lab", kind="group")
+    desk.bank.grant("group:lab", 5 * CREDIT, "admin")
     desk.bank.set_limits("alice", {"profiles": {"other"}, "max_gpu_milli": 0}, "admin")
     desk.bank.set_price(9 * CREDIT, 0, "admin")
     for _ in range(10):
@@ -49,11 +49,11 @@ def test_n05_what_may_change_in_a_session_moves_no_hold(desk: Desk) -> None:
     assert lease.charged == CREDIT
     assert payers(desk, lease.id) == {lease.account_id}
     assert lease.account_id != group.id
-    assert desk.bank.account("lab").available == 5 * CREDIT
+    assert desk.bank.account("group:lab").available == 5 * CREDIT
 
 
 def test_n05_a_hold_of_another_account_is_refused_before_anything_is_held(desk: Desk) -> None:
-    desk.bank.ensure_account("lab", kind="group")
+    desk.bank.ensure_account("group:lab", kind="group")
     with pytest.raises(Refused) as refused:
         desk.reserve("alice", account="lab")
     assert refused.value.reason is Reason.ACCOUNT_FORBIDDEN

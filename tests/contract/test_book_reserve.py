@@ -122,14 +122,14 @@ def test_a_new_user_starts_with_the_months_grant(desk: Desk) -> None:
     assert [bucket.amount for bucket in view.buckets] == [100_000_000]
 
 
-def test_only_ones_own_account_can_pay(desk: Desk) -> None:
+def test_only_ones_own_account_or_a_groups_can_pay(desk: Desk) -> None:
     desk.bank.ensure_account("bob")
-    desk.bank.ensure_account("team", "group")
+    desk.bank.ensure_account("group:team", "group")
     for account in ("bob", "team", "nobody"):
         reason = refusal(lambda: desk.book.reserve(asking("alice", account=account), place))  # noqa: B023
         assert reason == (Reason.ACCOUNT_FORBIDDEN, {"account": account})
     # A user who is called like a group does not become the group.
-    assert refusal(lambda: desk.reserve("team"))[0] is Reason.ACCOUNT_FORBIDDEN
+    assert refusal(lambda: desk.reserve("group:team"))[0] is Reason.ACCOUNT_FORBIDDEN
 
 
 def test_one_live_lease_a_server(desk: Desk) -> None:

@@ -23,7 +23,7 @@ async def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         book.devices(12)
         for number in range(30):
             book.book.reserve(asking(f"user{number:02}", share=250), place)
-        book.bank.ensure_account("a-group", "group")
+        book.bank.ensure_account("group:a", "group")
         async with open_service(book) as service:
             service.hub.add_user("boss", admin=True)
             for number in range(40):
@@ -74,7 +74,7 @@ async def test_the_admin_page_pages_through_everybody_once(service: Service) -> 
         assert "25 more" in text
         following = re.search(r'rel="next" href="([^"]+)"', text)
         path = following[1].replace("&amp;", "&").removeprefix(PREFIX) if following else ""
-    assert found == ["a-group", "boss", *(f"user{number:02}" for number in range(40))]
+    assert found == ["boss", "group:a", *(f"user{number:02}" for number in range(40))]
 
 
 async def test_the_search_of_the_admin_page_finds_beyond_the_page(service: Service) -> None:
