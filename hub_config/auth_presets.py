@@ -9,6 +9,8 @@ from hub_config import auth
 from hub_config.compose import Parts
 from hub_config.discovery import kept
 from hub_config.settings_auth import OAUTH, AuthTable
+from quota.errors import Reason, Refused
+from spawner.messages import words
 
 LABELS: Final = {"oidc": "your organisation", "github": "GitHub", "gitlab": "GitLab", "google": "Google"}
 _CALLBACK: Final = "/hub/oauth_callback"
@@ -57,6 +59,7 @@ def _provider(c: Any, made: Parts, rules: type) -> None:
     section.manage_groups = bool(table.groups)
     section.refresh_pre_spawn = True
     section.enable_auth_state = True
+    section.custom_403_message = words(Refused(Reason.NOT_A_MEMBER))
     section.http_request_kwargs = _TIMES
     c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]
 

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from quota.errors import Reason, Refused
+from quota.groups import group_of
+from quota.i18n import _
 from quota.units import show_credits, show_share
 
 Facts = Mapping[str, object]
@@ -45,7 +47,8 @@ STATUS: Final[Mapping[Reason, int]] = {
 
 def words(refused: Refused) -> str:
     """The refusal as a person should read it. Total: every reason has words, whatever facts came along."""
-    return _WORDS[refused.reason](refused.facts)
+    told = _GROUP_WORDS.get(refused.reason) if _group(refused.facts) else None
+    return (told or _WORDS[refused.reason])(refused.facts)
 
 
 def status(reason: Reason) -> int:
@@ -109,11 +112,20 @@ def _image_unknown(facts: Facts) -> str:
 
 
 def _account_unknown(facts: Facts) -> str:
-    return f"There is no account{_text(facts, 'account')}. Leave the account out to be charged yourself."
+    return f"There is no account{_text(facts, 'account')}. Leave the payer out to be charged yourself."
 
 
 def _account_forbidden(facts: Facts) -> str:
-    return f"You may not charge the account{_text(facts, 'account')}. Leave the account out to be charged yourself."
+    allowed, unpaid = facts.get("allowed"), facts.get("unpaid")
+    remedy = _("Leave the payer out to be charged yourself.")
+    if allowed:
+        remedy = _("Who can pay for you: %(allowed)s. Without a payer it is you.", allowed=_short(allowed, 300))
+    if unpaid:
+        why = _("The group %(group)s does not pay for servers; an admin can change that.", group=_short(unpaid))
+    else:
+        account = facts.get("account")
+        why = _("You may not charge the account %(account)s.", account=f"“{_short(account)}”" if account else "")
+    return f"{why} {remedy}"
 
 
 def _option_unknown(facts: Facts) -> str:
@@ -167,6 +179,9 @@ def _no_credit(facts: Facts) -> str:
     available, needed = _number(facts, "available"), _number(facts, "needed")
     have = f"The balance is {show_credits(available)} credits" if available is not None else "The balance is too low"
     need = f", and this start needs {_credits_up(needed)} set aside" if needed is not None else " for this start"
+    payers = facts.get("payers")
+    if payers:
+        return f"{have}{need}. Choose another payer ({_short(payers, 200)}) or a smaller profile, or ask for a grant."
     return f"{have}{need}. Choose a smaller profile, or ask an admin for a grant."
 
 
@@ -268,10 +283,73 @@ def _name_taken(facts: Facts) -> str:
 
 def _provider_silent(facts: Facts) -> str:
     return (
-        "The log-in provider does not answer, so nobody can tell whether you are still a member. Nothing was started "
+        "The log-in provider does not answer, so nobody can log in or be looked up. Nothing was started "
         "or charged, and servers that run go on. Try again in a few minutes, or tell an admin."
     )
 
+
+# ---- where a group pays ------------------------------------------------------------------------------------------
+
+
+def _group(facts: Facts) -> str:
+    """The group whose account a refusal is about; "" where it is about the user's own."""
+    account = facts.get("account")
+    return _short(group_of(account) or "") if isinstance(account, str) else ""
+
+
+def _whom(facts: Facts) -> str:
+    ask = facts.get("ask")
+    return _("%(leads)s or an admin", leads=_short(ask, 200)) if ask else _("an admin")
+
+
+def _group_no_credit(facts: Facts) -> str:
+    available, needed = _number(facts, "available"), _number(facts, "needed")
+    return _(
+        "The group %(group)s pays for this server, and has %(left)s credits left where %(needed)s must be set aside. "
+        "Choose another payer or a smaller profile, or ask %(who)s for a grant.",
+        group=_group(facts),
+        left="0.00" if available is None else show_credits(available),
+        needed="0.01" if needed is None else _credits_up(needed),
+        who=_whom(facts),
+    )
+
+
+def _group_monthly_limit(facts: Facts) -> str:
+    return _(
+        "The group %(group)s has reached what it may spend this month (%(limit)s credits). Choose another payer, or ask "
+        "%(who)s to raise the limit.",
+        group=_group(facts),
+        limit=show_credits(_number(facts, "limit") or 0),
+        who=_whom(facts),
+    )
+
+
+def _group_profile_forbidden(facts: Facts) -> str:
+    return _(
+        "The group %(group)s does not pay for the profile %(profile)s. Choose another payer or another profile, or ask "
+        "%(who)s to allow it.",
+        group=_group(facts),
+        profile=_short(facts.get("profile") or ""),
+        who=_whom(facts),
+    )
+
+
+def _group_too_many(facts: Facts) -> str:
+    return _(
+        "The group %(group)s pays already for as much as it may at once. Choose another payer, wait until a member "
+        "stops a server, or ask %(who)s to raise its limit.",
+        group=_group(facts),
+        who=_whom(facts),
+    )
+
+
+_GROUP_WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
+    Reason.NO_CREDIT: _group_no_credit,
+    Reason.MONTHLY_LIMIT: _group_monthly_limit,
+    Reason.PROFILE_FORBIDDEN: _group_profile_forbidden,
+    Reason.TOO_MANY_SERVERS: _group_too_many,
+    Reason.TOO_MANY_GPUS: _group_too_many,
+}
 
 _WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
     Reason.PROFILE_UNKNOWN: _profile_unknown,

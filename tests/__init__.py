@@ -1,0 +1,1 @@
+"""Ours, also where an installed distribution brings a package of this name."""
