@@ -1,4 +1,4 @@
-"""Berth's cards on the Hub's home page: balance, what runs, idle notices, why the last servers stopped."""
+"""Berth's cards on the Hub's home page: balance, what is free, what runs, notices, why the last servers stopped."""
 
 from __future__ import annotations
 
@@ -7,15 +7,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
+from quota.account_views import AccountView
 from quota.bank import Bank
 from quota.book import Book
-from quota.leases import Lease
+from quota.i18n import _
+from quota.leases import Lease, State
 from quota.rows import Rows
 from quota.units import show_credits
 from quota.web.figures import figures, segments_of
+from quota.web.lasting import Purse, outlook, outlook_words
 from quota.web.lines import burn, lease_row
+from quota.web.period import month_of
+from quota.web.room import Room, rooms
 from quota.web.snapshot import Snapshot
-from quota.web.views import lasting
 from quota.web.words import clock_words, credits_words, instant, server_words, share_words, stop_words
 
 RECENT = 5
@@ -62,14 +66,18 @@ class HomeEnded:
 
 @dataclass(frozen=True, slots=True)
 class HomeView:
-    """Everything in words; the Hub's templates know none of our filters."""
+    """Everything in words; the Hub's templates know none of our filters. `burn` says until when the balance lasts,
+    `asof` when all this was so; `newcomer` has never had a server."""
 
     available: str
     held: str
     month: str
     per_hour: str
-    lasts: str
+    burn: str
     running: int
+    rooms: tuple[Room, ...]
+    newcomer: bool
+    asof: str
     zone: str
     notices: tuple[HomeNotice, ...]
     servers: Mapping[str, HomeServer]
@@ -91,19 +99,36 @@ def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime,
         verdicts=rows.verdicts() if live else {},
     )
     tz = ZoneInfo(zone or bank.zone)
-    rate = burn([lease_row(lease, seen) for lease in live])
+    own = [lease_row(lease, seen) for lease in live if lease.account == user_name]
     return HomeView(
         available=show_credits(account.available),
         held=show_credits(account.held),
         month=show_credits(account.month_charged),
-        per_hour=credits_words(rate),
-        lasts=lasting(account.available + account.held, rate),
+        per_hour=credits_words(burn(own)),
+        burn=_burn(account, live, burn(own), now, tz),
         running=len(live),
+        rooms=rooms(list(seen.devices.values())),
+        newcomer=not leases,
+        asof=clock_words(now, tz),
         zone=tz.key,
         notices=_notices(live, seen, tz),
         servers={lease.holder.server: _server(lease, seen, tz) for lease in live},
         ended=tuple(_ended(lease, seen, tz) for lease in leases if not lease.live)[:RECENT],
     )
+
+
+def _burn(account: AccountView, live: list[Lease], rate: int, now: datetime, tz: ZoneInfo) -> str:
+    """Until when this account carries what it pays for; what a group pays for does not count."""
+    if rate:
+        most = account.limits.monthly_micro
+        purse = Purse(account.held, account.buckets, account.debt, account.month_charged, most)
+        return outlook_words(outlook(purse, rate, now, month_of(now, tz)), now, tz)
+    if not live:
+        return _("Nothing is running")
+    if any(lease.state is not State.RUNNING for lease in live):
+        return _("Nothing is charged at the moment")
+    own = any(lease.account == account.account.name for lease in live)
+    return _("What runs now costs nothing") if own else _("A group pays for what runs")
 
 
 def _notices(live: list[Lease], seen: Snapshot, tz: ZoneInfo) -> tuple[HomeNotice, ...]:
@@ -140,6 +165,6 @@ def _ended(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeEnded:
         server=server_words(lease.holder.server),
         share=f"{lease.profile}, {share_words(lease)}",
         ended=clock_words(moment, tz),
-        words=stop_words(lease) or "It ended",
+        words=stop_words(lease) or _("It ended"),
         charged=credits_words(figures(lease, seen.segments(lease), seen.now).charged),
     )

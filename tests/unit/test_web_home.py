@@ -13,6 +13,7 @@ import pytest
 from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PrefixLoader
 from jupyterhub._data import DATA_FILES_PATH
 
+from hub_config.hub_words import HubWords
 from quota.leases import StopReason
 from quota.web.home import HomeView, home_view
 from tests.fakes.book import Desk, open_desk
@@ -35,6 +36,7 @@ def test_a_new_user_sees_the_grant_and_nothing_else(desk: Desk) -> None:
     found = view(desk)
     assert (found.available, found.held, found.month, found.per_hour) == ("100.00", "0.00", "0.00", "0.00")
     assert (found.running, found.notices, dict(found.servers), found.ended) == (0, (), {}, ())
+    assert (found.newcomer, found.burn, found.asof) == (True, "Nothing is running", "2 Mar 2026, 09:00:00")
 
 
 def test_running_servers_are_found_by_the_hubs_names(desk: Desk) -> None:
@@ -71,7 +73,7 @@ def environment(*, enable_async: bool) -> Environment:
     loader = ChoiceLoader(
         [PrefixLoader({"templates": FileSystemLoader([upstream])}, "/"), FileSystemLoader([str(OURS), upstream])]
     )
-    return Environment(loader=loader, autoescape=True, enable_async=enable_async)
+    return Environment(loader=loader, autoescape=True, enable_async=enable_async, extensions=[HubWords])
 
 
 def namespace(**more: Any) -> dict[str, Any]:
@@ -126,7 +128,8 @@ async def test_the_home_page_has_the_hubs_buttons_and_berths_cards(desk: Desk) -
         'data-server-name="two"',
         'id="stop-two"',
         "new-server-btn",
-        'require(["home"])',
+        'id="berth-burn">At this rate until about ',
+        'id="berth-free"',
     ):
         assert part in page
     assert 'id="berth-available">99.' in page
