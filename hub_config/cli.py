@@ -71,7 +71,8 @@ def command_status(args: argparse.Namespace) -> int:
 
 
 def command_grant(args: argparse.Namespace) -> int:
-    from hub_config.compose import parts
+    from hub_config.compose import groups_of, parts
+    from quota.groups import group_of, no_payer
     from quota.revisions import ready
 
     _existing(args.data)
@@ -83,7 +84,13 @@ def command_grant(args: argparse.Namespace) -> int:
         raise ValueError(f"--expires {args.expires.isoformat()} has passed; nobody could use such a grant")
     try:
         ready(made.store)
-        if args.create:
+        if group_of(args.account) is not None:
+            why = no_payer(groups_of(made.settings), args.account)
+            if why:
+                complain(why)
+                return FINDING
+            made.bank.ensure_account(args.account, "group")
+        elif args.create:
             check_username(args.account)  # else it could never log in, and "*" means everybody elsewhere
             made.bank.ensure_account(args.account)
         made.bank.grant(args.account, amount, by="berth grant", note=args.note, key=args.key, expires_at=args.expires)

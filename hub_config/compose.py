@@ -83,7 +83,7 @@ def _profile(table: ProfileTable) -> Profile:
 
 def groups_of(settings: Settings) -> tuple[Group, ...]:
     """The groups of `berth.toml`."""
-    return tuple(Group(each.name, each.leads) for each in settings.groups)
+    return tuple(Group(each.name, each.leads, each.pays) for each in settings.groups)
 
 
 def defaults_of(settings: Settings) -> Defaults:

@@ -28,6 +28,7 @@ class GroupTable(BaseModel):
         description="The Hub's name of the group, letter by letter, without a slash or a colon.",
     )
     leads: Names = Field((), description="Names of the users who answer for the group, told to whoever is refused.")
+    pays: bool = Field(False, description="Whether its account may be charged for servers of its members.")
 
 
 def group_fault(groups: Iterable[GroupTable], used: Iterable[tuple[str, Iterable[str]]]) -> str:

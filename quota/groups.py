@@ -39,6 +39,15 @@ def find_group(groups: Sequence[Group], account: str) -> Group | None:
     return next((group for group in groups if group.account == account), None)
 
 
+def no_payer(groups: Sequence[Group], account: str) -> str:
+    """Why nothing can be given to the account of a group, in a sentence; "" where it pays."""
+    group = find_group(groups, account)
+    if group is None:
+        known = ", ".join(each.account for each in groups if each.pays)
+        return f"There is no group {group_of(account)!r} in the site's settings. Groups that pay: {known or 'none'}."
+    return "" if group.pays else f"The group {group.name!r} does not pay: [[groups]] in berth.toml lacks pays = true."
+
+
 def payers_of(groups: Sequence[Group], names: Collection[str]) -> tuple[str, ...]:
     """The accounts that a member of the groups of these names may charge, in the site's order."""
     return tuple(group.account for group in groups if group.pays and group.name in names)

@@ -33,6 +33,7 @@ from spawner.homes import prepare_home, settings_folder
 from spawner.hub_facts import asked_by, name_of
 from spawner.messages import status, words
 from spawner.names import check_username
+from spawner.payers import explained
 from spawner.ports import ServerSpec
 from spawner.profiles import Choice, Profile, parse_choice
 from spawner.progress import Progress
@@ -291,7 +292,8 @@ class GpuSpawner(Spawner):
         if not isinstance(error, Refused):
             self.log.error("The start of %s failed:\n%s", self._log_name, traceback.format_exc())
             error = Refused(Reason.START_FAILED)
-        elif error.__cause__ is not None:
+        error = explained(error, self.wiring.groups, self.groups)
+        if error.__cause__ is not None:
             trace = "".join(traceback.format_exception(error.__cause__))
             self.log.error("The start of %s met trouble:\n%s", self._log_name, trace)
         return spawn_exception(error)
@@ -445,7 +447,7 @@ async def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
         spawner.user_options = {}
         if spawner.orm_spawner is not None:
             spawner.orm_spawner.user_options = {}
-        raise spawn_exception(refused) from None
+        raise spawn_exception(explained(refused, spawner.wiring.groups, spawner.groups)) from None
 
 
 async def _options_form(spawner: GpuSpawner) -> str:

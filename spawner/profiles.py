@@ -10,15 +10,15 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from quota.errors import Reason, Refused
-from quota.groups import Group, leads_of
+from quota.groups import Group, leads_of, payers_of
 from quota.leases import Device
 from quota.units import WHOLE_GPU, MilliGpu, show_share
 
 #: The options of a start, all of them optional strings. Later ones are added here and nowhere else.
-OPTIONS = ("profile", "image", "account")
+OPTIONS = ("profile", "image", "payer")
 
 #: No name of ours is longer; a longer value is refused before it is looked at.
-MAX_VALUE = 200
+MAX_VALUE = 255
 
 #: The share of a CPU profile.
 NO_GPU = MilliGpu(0)
@@ -106,7 +106,7 @@ class Choice:
 
     def options(self) -> dict[str, str]:
         """The same as user options, complete; parsing them again gives the same choice."""
-        return {"profile": self.profile.name, "image": self.image, "account": self.account}
+        return {"profile": self.profile.name, "image": self.image, "payer": self.account}
 
 
 def parse_choice(
@@ -115,7 +115,6 @@ def parse_choice(
     images: Collection[str],
     *,
     user: str,
-    accounts: Collection[str] = (),
     groups: Collection[str] = (),
     sites: Sequence[Group] = (),
     hidden: Collection[str] = (),
@@ -124,23 +123,26 @@ def parse_choice(
 
     `options` has no keys but `OPTIONS`, and strings as values; a form's one-element lists are flattened before. What
     is not sent gets its default (also where nothing is sent at all, as when an admin starts somebody's server): the
-    first profile open to them, its first image, the account of `user`, for whom the server starts. `accounts` are
-    others that this user may charge, `groups` those they are in at this moment (both of `user`, whoever asks), `sites`
-    the groups that the site knows, `hidden` names profiles that there are and that this user is not
-    offered. Whether limits allow a profile and whether it can be paid is the book's to say.
+    first profile open to them, its first image, the account of `user`, for whom the server starts. `groups` are those
+    they are in at this moment (whoever asks), `sites` the groups that the site knows: those of both that pay may be
+    charged, too. `hidden` names profiles that there are and that this user is not offered. Whether limits allow a
+    profile and whether it can be paid is the book's to say.
 
     Raises `Refused`: OPTION_UNKNOWN (facts `option`, `known`), OPTION_INVALID (`option`, `why`), PROFILE_UNKNOWN
     (`profile`, `known`), PROFILE_FORBIDDEN (`profile`, `groups`, `ask`, `allowed`), IMAGE_UNKNOWN (`image`, `profile`,
-    `known`), ACCOUNT_FORBIDDEN (`account`; the same for an account that does not exist, so that nobody can find out
-    which do).
+    `known`), ACCOUNT_FORBIDDEN (`account`, `allowed`; the same for an account that does not exist, so that nobody can
+    find out which do).
     """
     sent = _strings(options)
     profile = _profile(sent.get("profile"), profiles, groups, sites, hidden)
     image = _image(sent.get("image"), profile, images)
-    account = sent.get("account", user)
-    if account != user and account not in accounts:
-        raise Refused(Reason.ACCOUNT_FORBIDDEN, account=account)
-    return Choice(profile, image, account)
+    return Choice(profile, image, _payer(sent.get("payer", user), (user, *payers_of(sites, groups))))
+
+
+def _payer(account: str, allowed: Sequence[str]) -> str:
+    if account not in allowed:
+        raise Refused(Reason.ACCOUNT_FORBIDDEN, account=account, allowed=", ".join(allowed))
+    return account
 
 
 def _strings(options: object) -> dict[str, str]:

@@ -413,7 +413,7 @@ def test_x09_a_group_of_a_promising_name_gives_no_right(stack: Stack) -> None:
     assert person.hub("GET", "/users").status_code == 403
     assert not person.model()["admin"]
     assert person.refused({"profile": "admin"}).status == 400
-    assert person.refused({"profile": "cpu", "account": "admins"}).status == 403
+    assert person.refused({"profile": "cpu", "payer": "admins"}).status == 403
     for group in ("admin", "admins", "AUP", "TEST", "berth", "idle-culler"):
         stack.admin.hub("DELETE", f"/groups/{quote(group, safe='')}")
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
 from tests.harness import Stack
+from tests.harness.waiting import until
 
 pytestmark = pytest.mark.hub
 
@@ -14,6 +15,9 @@ TOML = """
 [[groups]]
 name = "lab-a"
 leads = ["lead"]
+pays = true
+[[groups]]
+name = "lab-b"
 [[profiles]]
 name = "lab"
 share = 0
@@ -21,23 +25,67 @@ groups = ["lab-a"]
 [[profiles]]
 name = "open"
 share = 0
+[[profiles]]
+name = "quarter"
+share = 0.25
 """
+LAB = "group:lab-a"
 
 
-def test_s17_s19_x09_a_removed_member_is_refused_without_a_new_log_in(tmp_path: Path) -> None:
-    with Stack(tmp_path / "data", TOML) as stack:
-        admin, member, like = stack.admin, stack.add("ada"), stack.add("lab-a")
-        assert admin.hub("POST", "/groups/lab-a").status_code == 201
-        assert admin.hub("POST", "/groups/lab-a/users", {"users": ["ada"]}).status_code == 200
-        assert like.refused({"profile": "lab"}).status == 403  # a name like the group's grants nothing
-        member.start("lab")
-        member.stop()
-        gone = admin.hub("DELETE", "/groups/lab-a/users", {"users": ["ada"]})
-        assert gone.status_code == 200, gone.text
-        refusal = member.refused({"profile": "lab"})
-        assert refusal.status == 403
-        assert "lead or an admin" in str(refusal)
-        admin.ask_start(user="ada").raise_for_status()  # without options: the default of ada, not of the admin
-        lease = member.lease()
-        assert (lease["profile"], lease["account"], lease["requested_by"]) == ("open", "ada", "admin")
-        stack.tidy()
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """One site with a lab that pays, one that does not, and who is in them."""
+    with Stack(tmp_path_factory.mktemp("groups") / "data", TOML) as stack:
+        for group, people in {"lab-a": ["ada", "bo"], "lab-b": ["ada"]}.items():
+            assert stack.admin.hub("POST", f"/groups/{group}").status_code == 201
+            for name in people:
+                stack.add(name)
+            assert stack.admin.hub("POST", f"/groups/{group}/users", {"users": people}).status_code == 200
+        yield stack
+
+
+def balance(stack: Stack, account: str) -> int:
+    return int(stack.admin.read(f"/accounts/{account}")["available_micro_credits"])
+
+
+def test_b2_a_member_lets_the_group_pay_by_rest(stack: Stack) -> None:
+    ada, cy = stack.person("ada"), stack.add("cy")
+    before = ada.available()
+    poor = ada.refused({"profile": "quarter", "payer": LAB})
+    assert (poor.status, "lab-a pays" in str(poor), "ask lead or an admin" in str(poor)) == (409, True, True), poor
+    stack.run("grant", "group:lab-z", "1", code=1)
+    stack.run("grant", "group:lab-b", "1", code=1)
+    stack.run("grant", LAB, "10")
+    for payer, words in {LAB: "You may not charge", "group:lab-z": "You may not charge", "bo": "bo"}.items():
+        refused = cy.refused({"profile": "quarter", "payer": payer})
+        assert (refused.status, words in str(refused)) == (403, True), refused
+    idle = ada.refused({"profile": "quarter", "payer": "group:lab-b"})
+    assert (idle.status, "lab-b does not pay" in str(idle)) == (403, True), idle
+    ada.ask_start({"profile": "quarter", "payer": LAB}).raise_for_status()
+    until(ada.ready, 60, "ada's server is ready")
+    lease = ada.lease()
+    assert (lease["account"], lease["holder"]["user"]) == (LAB, "ada")
+    assert stack.admin.hub("DELETE", "/groups/lab-a/users", {"users": ["ada"]}).status_code == 200
+    ada.stop()  # whoever leaves while a server runs: what the group began to pay it pays to the end
+    bill = ada.settled(lease["id"])
+    assert (bill["account"], bill["charged_micro_credits"] > 0) == (LAB, True)
+    assert balance(stack, LAB) == 10_000_000 - bill["charged_micro_credits"]
+    assert ada.available() == before
+    assert ada.refused({"profile": "quarter", "payer": LAB}).status == 403
+    stack.admin.hub("POST", "/groups/lab-a/users", {"users": ["ada"]}).raise_for_status()
+
+
+def test_s17_s19_x09_a_removed_member_is_refused_without_a_new_log_in(stack: Stack) -> None:
+    admin, member, like = stack.admin, stack.person("ada"), stack.add("lab-a")
+    assert like.refused({"profile": "lab"}).status == 403  # a name like the group's grants nothing
+    member.start("lab")
+    member.stop()
+    gone = admin.hub("DELETE", "/groups/lab-a/users", {"users": ["ada"]})
+    assert gone.status_code == 200, gone.text
+    refusal = member.refused({"profile": "lab"})
+    assert refusal.status == 403
+    assert "lead or an admin" in str(refusal)
+    admin.ask_start(user="ada").raise_for_status()  # without options: the default of ada, not of the admin
+    lease = member.lease()
+    assert (lease["profile"], lease["account"], lease["requested_by"]) == ("open", "ada", "admin")
+    stack.tidy()

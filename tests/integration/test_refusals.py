@@ -57,7 +57,7 @@ WRONG: dict[str, Any] = {
     "share as text": {"profile": "gpu-1-4", "share": "1e3"},
     "share empty": {"profile": "gpu-1-4", "share": ""},
     "share alone": {"share": 1000},
-    "foreign account": {"profile": "cpu", "account": "admin"},
+    "foreign account": {"profile": "cpu", "payer": "admin"},
     "extra key": {"profile": "cpu", "privileged": True},
     "profile as a number": {"profile": 1},
     "profile as null": {"profile": None, "image": ["this-environment"]},

@@ -149,7 +149,7 @@ async def test_the_hubs_loop_is_never_blocked_by_the_book(world: World, monkeypa
         ({"profile": "1e3"}, "profile-unknown", 400),
         ({"profile": ""}, "option-invalid", 400),
         ({"profile": ["cpu", "gpu-1"]}, "option-invalid", 400),
-        ({"account": "bob"}, "account-forbidden", 403),
+        ({"payer": "bob"}, "account-forbidden", 403),
     ],
 )
 async def test_s16_x03_bad_options_are_refused_in_the_hook_and_in_start(
@@ -178,7 +178,7 @@ async def test_refused_options_are_not_taken_again_by_a_start_that_brings_none(w
 async def test_good_options_pass_the_hook(world: World) -> None:
     spawner = world.spawner()
     await spawner._run_apply_user_options({})
-    await spawner._run_apply_user_options({"profile": "gpu-2", "image": "this-environment", "account": "alice"})
+    await spawner._run_apply_user_options({"profile": "gpu-2", "image": "this-environment", "payer": "alice"})
 
 
 async def test_a_form_is_flattened(world: World) -> None:

@@ -12,8 +12,11 @@ from spawner.messages import status, words
 JUNK = st.one_of(st.none(), st.integers(), st.text(max_size=400), st.booleans(), st.lists(st.integers(), max_size=2))
 KEYS = st.sampled_from(
     "profile known allowed limit used held asked free largest whole devices count out_of_service available needed "
-    "option why name account tail exit_code seconds by".split()
+    "option why name account tail exit_code seconds by ask payers unpaid".split()
 )
+
+
+ON_LAB = {"no-credit": ["lab pays", "0.00 credits left", "0.26", "another payer", "ask lead or an admin"]}
 
 
 @pytest.mark.parametrize("reason", Reason)
@@ -48,6 +51,13 @@ def test_words_are_total_and_printable(reason: Reason, facts: dict[str, object])
         (Refused(Reason.NO_DEVICES, asked=2000, devices=1, simulated=True), ["its 1 simulated GPU."]),
         (Refused(Reason.NO_DEVICES, asked=2000, devices=1), ["2 GPUs", "its 1 GPU"]),
         (Refused(Reason.NO_CREDIT, needed=250_001, available=120_000), ["0.12 credits", "0.26", "grant"]),
+        (Refused(Reason.NO_CREDIT, needed=1, available=0, payers="group:lab"), ["another payer (group:lab)"]),
+        (Refused(Reason.NO_CREDIT, needed=250_001, available=1, account="group:lab", ask="lead"), ON_LAB["no-credit"]),
+        (Refused(Reason.MONTHLY_LIMIT, limit=7_000_000, used=1, account="group:lab"), ["lab", "7.00", "ask an admin"]),
+        (Refused(Reason.PROFILE_FORBIDDEN, profile="gpu-2", account="group:lab", ask="lead"), ["lab", "gpu-2", "lead"]),
+        (Refused(Reason.TOO_MANY_GPUS, limit=1, held=1, account="group:lab"), ["lab pays already", "another payer"]),
+        (Refused(Reason.ACCOUNT_FORBIDDEN, account="bob", allowed="ada, group:lab"), ["“bob”", "ada, group:lab"]),
+        (Refused(Reason.ACCOUNT_FORBIDDEN, account="group:b", unpaid="b"), ["The group b does not pay"]),
         (Refused(Reason.TOO_MANY_SERVERS, limit=2, held=2), ["(2)", "Stop one"]),
         (Refused(Reason.TOO_MANY_SERVERS, limit=0, held=0), ["may not run servers"]),
         (Refused(Reason.TOO_MANY_GPUS, limit=2000, held=1500, asked=1000), ["1 GPU", "2 GPUs", "1.5 GPU"]),

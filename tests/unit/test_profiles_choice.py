@@ -13,6 +13,12 @@ from quota.errors import Reason, Refused
 from quota.groups import Group
 from spawner.profiles import DEFAULT_PROFILES, MAX_VALUE, OPTIONS, Choice, Profile, parse_choice
 
+#: A member of two groups, one of which pays; a third pays as well.
+IN_LAB: dict[str, Any] = {
+    "groups": {"lab", "idle"},
+    "sites": [Group("lab", pays=True), Group("idle"), Group("other", pays=True)],
+}
+
 IMAGES = {"this-environment": "This environment", "pytorch": "PyTorch"}
 
 
@@ -28,19 +34,19 @@ def refusal(options: Any, **others: Any) -> Refused:
 
 @pytest.mark.parametrize("name", [profile.name for profile in DEFAULT_PROFILES])
 def test_each_profile_can_be_chosen(name: str) -> None:
-    choice = choose({"profile": name, "image": "pytorch", "account": "ada"})
+    choice = choose({"profile": name, "image": "pytorch", "payer": "ada"})
     assert (choice.profile.name, choice.image, choice.account) == (name, "pytorch", "ada")
 
 
 def test_x15_what_is_not_sent_gets_its_default() -> None:
     assert choose({"profile": "gpu-1-8"}) == Choice(DEFAULT_PROFILES[1], "this-environment", "ada")
     assert choose({"image": "pytorch"}) == Choice(DEFAULT_PROFILES[0], "pytorch", "ada")
-    assert choose({"account": "ada"}) == choose({})
+    assert choose({"payer": "ada"}) == choose({})
 
 
 def test_s19_an_admin_start_sends_nothing_and_gets_the_default_of_the_user() -> None:
-    choice = parse_choice({}, DEFAULT_PROFILES, IMAGES, user="alice", accounts=())
-    assert choice.options() == {"profile": "cpu", "image": "this-environment", "account": "alice"}
+    choice = parse_choice({}, DEFAULT_PROFILES, IMAGES, user="alice")
+    assert choice.options() == {"profile": "cpu", "image": "this-environment", "payer": "alice"}
 
 
 def test_the_default_is_the_first_profile_that_is_allowed() -> None:
@@ -66,7 +72,7 @@ def test_x03_a_choice_parses_to_itself_again() -> None:
 def test_s16_an_option_that_does_not_exist_is_refused(key: str, value: object) -> None:
     refused = refusal({"profile": "gpu-1-8", key: value})
     assert refused.reason is Reason.OPTION_UNKNOWN
-    assert refused.facts == {"option": key or "(empty)", "known": "profile, image, account"}
+    assert refused.facts == {"option": key or "(empty)", "known": "profile, image, payer"}
 
 
 def test_s16_gpu_and_image_of_a_rest_start_are_refused() -> None:
@@ -136,11 +142,17 @@ def test_x01_an_image_is_checked_against_the_profiles_own_list() -> None:
 
 
 def test_x03_another_account_is_refused_whether_it_exists_or_not() -> None:
-    refused = refusal({"account": "bob"}, accounts=["lab"])
-    assert (refused.reason, refused.facts) == (Reason.ACCOUNT_FORBIDDEN, {"account": "bob"})
-    assert refusal({"account": "no-such"}).reason is Reason.ACCOUNT_FORBIDDEN
-    assert choose({"account": "lab"}, accounts=["lab"]).account == "lab"
-    assert choose({}, accounts=["lab"]).account == "ada"
+    for payer in ("bob", "no-such", "lab", "group:idle", "group:other", "group:", "GROUP:lab"):
+        refused = refusal({"payer": payer}, **IN_LAB)
+        facts = {"account": payer, "allowed": "ada, group:lab"}
+        assert (refused.reason, refused.facts) == (Reason.ACCOUNT_FORBIDDEN, facts)
+
+
+def test_b2_a_group_pays_where_one_is_a_member_and_it_may() -> None:
+    assert choose({"payer": "group:lab"}, **IN_LAB).account == "group:lab"
+    assert choose({}, **IN_LAB).account == "ada"
+    assert refusal({"payer": "group:lab"}, sites=IN_LAB["sites"]).facts["allowed"] == "ada"
+    assert refusal({"payer": "group:lab"}, groups={"lab"}).facts["allowed"] == "ada", "the site says who pays"
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -168,19 +180,19 @@ anything = st.recursive(
     max_leaves=8,
 )
 keys = st.sampled_from([*OPTIONS, "share"]) | st.text() | st.integers()
-values = st.sampled_from(["cpu", "gpu-1", "this-environment", "pytorch", "ada", "lab", ""]) | anything
+values = st.sampled_from(["cpu", "gpu-1", "this-environment", "pytorch", "ada", "group:lab", ""]) | anything
 
 
 @given(st.dictionaries(keys, values, max_size=4) | anything)
 def test_x03_whatever_is_sent_gives_a_choice_of_the_menu_or_a_refusal(options: Any) -> None:
     try:
-        choice = choose(options, accounts=["lab"])
+        choice = choose(options, **IN_LAB)
     except Refused as refused:
         assert all(len(str(fact)) <= MAX_VALUE for fact in refused.facts.values())
         return
     assert choice.profile in DEFAULT_PROFILES
     assert choice.image in IMAGES
-    assert choice.account in ("ada", "lab")
+    assert choice.account in ("ada", "group:lab")
     assert set(options) <= set(OPTIONS)
     assert {key: choice.options()[key] for key in options} == dict(options)
 
