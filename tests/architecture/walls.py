@@ -48,7 +48,6 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/messages.py": frozenset(),
     "spawner/names.py": frozenset(),
     "spawner/payers.py": frozenset(),
-    "spawner/payers.py": frozenset(),
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
