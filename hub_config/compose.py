@@ -19,6 +19,7 @@ from typing import Any
 
 from hub_config.datafolder import DataFolder
 from hub_config.extensions import guarded_offer, guarded_place, load
+from hub_config.notifying import SiteNotifier
 from hub_config.settings import ProfileTable, Settings
 from images.catalog import LOCAL_IMAGES
 from quota.alerts import Alerts
@@ -29,7 +30,7 @@ from quota.groups import Group
 from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.nightly import Nightly
-from quota.ports import Place
+from quota.ports import Nobody, Notifier, Place
 from quota.pricing import hourly
 from quota.rows import Rows
 from quota.store import Store
@@ -221,10 +222,23 @@ def offer_of(made: Parts, alerts: Alerts | None = None) -> Offer | None:
     return guarded_offer(load(made.data.settings_file, "profiles", reference, ("profiles", "asker")), alerts)
 
 
+def notify_of(made: Parts) -> Callable[..., Any] | None:
+    """The site's function for notices. Raises `SettingsError`."""
+    reference = made.settings.extensions.notify
+    return load(made.data.settings_file, "notify", reference, ("notice",)) if reference else None
+
+
+def notifier_of(made: Parts) -> SiteNotifier | None:
+    """What hands notices to the site's function, in this process; None where there is none. Raises `SettingsError`."""
+    own = notify_of(made)
+    return None if own is None else SiteNotifier(own, made.alerts)
+
+
 def check_extensions(made: Parts) -> None:
     """Load all that `[extensions]` names. Raises `SettingsError`, one line."""
     place_of(made)
     offer_of(made)
+    notify_of(made)
 
 
 def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
@@ -301,7 +315,7 @@ def watch(made: Parts) -> Watch:
     return Watch(made.rows, made.alerts, made.clock, new_boot("berth"), made.host, made.settings.idle.check_every)
 
 
-def culler_parts(made: Parts) -> Any:
+def culler_parts(made: Parts, notifier: Notifier | None = None) -> Any:
     """What the idle culler is made of."""
     from idle_culler.app import CullerParts
     from idle_culler.hub_api import HubClient
@@ -313,6 +327,7 @@ def culler_parts(made: Parts) -> Any:
         hub=HubClient(os.environ["JUPYTERHUB_API_URL"], os.environ["JUPYTERHUB_API_TOKEN"]),
         policy=idle_policy(made),
         cycle_seconds=made.settings.idle.check_every.total_seconds(),
+        notifier=notifier or Nobody(),
         host=made.host,
     )
 

@@ -58,6 +58,7 @@ def agent(root: Path) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     inventory = compose.inventory_of(made.settings, made.data)
+    notifier = compose.notifier_of(made)
     worker = Agent(
         book=made.book,
         rows=made.rows,
@@ -70,8 +71,11 @@ def agent(root: Path) -> int:
             mode=made.settings.gpus.mode, meter=METER_SECONDS, observe=OBSERVE_SECONDS, start_grace=START_GRACE_SECONDS
         ),
         alerts=made.alerts,
+        notifier=notifier,
     )
     worker.run(stop)
+    if notifier is not None:
+        notifier.close()
     compose.close_inventory(inventory)
     made.store.close()
     return 0
@@ -193,7 +197,10 @@ def idle_culler(root: Path | None) -> int:
 async def _cull(made: Parts) -> None:
     from idle_culler.app import run
 
-    await run(compose.culler_parts(made), _told_event())
+    notifier = compose.notifier_of(made)
+    await run(compose.culler_parts(made, notifier), _told_event())
+    if notifier is not None:
+        await asyncio.to_thread(notifier.close)
 
 
 def _told_event() -> asyncio.Event:

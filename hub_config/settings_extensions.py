@@ -27,6 +27,9 @@ class ExtensionsTable(BaseModel):
     profiles: Reference = Field(
         "", description='The function that says which profiles a user is offered, e.g. "site_rules:profiles".'
     )
+    notify: Reference = Field(
+        "", description='The function that tells users what happens to their servers, e.g. "site_rules:notify".'
+    )
     placement: Reference = Field(
         "", description='The function that chooses devices for a server, e.g. "site_rules:place"; empty: best fit.'
     )

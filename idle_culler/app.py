@@ -22,7 +22,8 @@ from idle_culler.signals import STALE, Known, Memory, Unknown, read, recall
 from quota import tracing
 from quota.errors import NotFound
 from quota.leases import HolderKind, Lease, State, StopReason, Target
-from quota.ports import Clock
+from quota.notices import idle_stop, idle_warning
+from quota.ports import Clock, Nobody, Notifier
 from quota.vitals import Vitals, to_note
 
 log = logging.getLogger("berth.idle_culler")
@@ -47,6 +48,7 @@ class CullerParts:
     hub: HubApi
     policy: Callable[[Lease], Policy]
     cycle_seconds: float = 30.0
+    notifier: Notifier = field(default_factory=Nobody)
     boot: str = field(default_factory=lambda: f"{ROLE}-{secrets.token_hex(8)}")
     host: str = field(default_factory=socket.gethostname)
 
@@ -99,7 +101,8 @@ class Culler:
         if self._took is not None:
             gauges["cycle_duration_seconds"] = round(self._took, 6)
             gauges["blind_leases"] = sum(written.rule == Rule.BLIND for written in self._written.values())
-        return Vitals(self.health(), self._last_success, dict(self._counts), gauges)
+        counts = {**self._counts, **self._parts.notifier.counts()}
+        return Vitals(self.health(), self._last_success, counts, gauges)
 
     async def cycle(self) -> Cycle:
         """Judge every running lease of the book, and reclaim. Raises only when the book cannot be read."""
@@ -223,6 +226,8 @@ class Culler:
             if _worth_telling(before, after):
                 told = {"kind": kind, "rule": rule.value, "words": words, "before": before.kind if before else None}
                 self._parts.rows.add_event("idle-verdict", lease.id, lease.account_id, ROLE, told)
+            if isinstance(decision, Warn) and (before is None or before.kind != kind):
+                self._parts.notifier.deliver(idle_warning(lease, words, decision.deadline, now))
         self._memory[lease.id] = decision.memory
 
     # Reclaim
@@ -254,7 +259,10 @@ class Culler:
         stopping = self._parts.book.request_stop(
             lease.id, StopReason.IDLE, detail=decision.evidence.words, by=ROLE, stop_after=self._parts.clock.now()
         )
-        return stopping if stopping.target is Target.STOP and stopping.stop_reason is StopReason.IDLE else None
+        if stopping.target is not Target.STOP or stopping.stop_reason is not StopReason.IDLE:
+            return None
+        self._parts.notifier.deliver(idle_stop(stopping, decision.evidence.words, self._parts.clock.now()))
+        return stopping
 
     def _to_end(self, lease: Lease) -> bool:
         """A reclaim of an earlier cycle that is still running: the Hub was deaf, or is slow."""

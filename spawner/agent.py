@@ -19,7 +19,7 @@ from quota.book import Book
 from quota.errors import NotFound, Stale
 from quota.jumping import Jumps
 from quota.leases import Lease, State
-from quota.ports import SteadyClock
+from quota.ports import Nobody, Notifier, SteadyClock
 from quota.rows import Rows
 from quota.vitals import Vitals, to_note
 from spawner import drift as plan
@@ -75,6 +75,7 @@ class Agent:
         boot: str,
         policy: AgentPolicy | None = None,
         alerts: Alerts | None = None,
+        notifier: Notifier | None = None,
     ) -> None:
         self._book = book
         self._rows = rows
@@ -86,7 +87,9 @@ class Agent:
         self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts)
         self._sampler = Sampler(rows, runtime, _seconds(policy.sample))
         ending = _seconds(policy.term + 2 * policy.cycle)
-        self._meter = MeteringLoop(book, rows, _seconds(policy.meter), _seconds(policy.quota_grace), ending)
+        self._notifier = notifier or Nobody()
+        grace = _seconds(policy.quota_grace)
+        self._meter = MeteringLoop(book, rows, _seconds(policy.meter), grace, ending, self._notifier)
         self._patience = _Patience()
         self._unknown: dict[str, datetime] = {}  # what runs and is not in the book, since when
         self._unreachable = ""
@@ -154,7 +157,8 @@ class Agent:
             gauges["cycle_duration_seconds"] = round(self._took, 6)
         if self._blind is not None:
             gauges["blind_devices"] = self._blind
-        return Vitals(words, self._last_good, {"cycles": self._cycles, "errors": self._errors}, gauges)
+        counts = {"cycles": self._cycles, "errors": self._errors, **self._notifier.counts()}
+        return Vitals(words, self._last_good, counts, gauges)
 
     def _watch(self, leases: Sequence[Lease], look: Look, now: datetime) -> None:
         """Devices, charges and samples. Only what was seen running is charged."""

@@ -9,6 +9,8 @@ from datetime import datetime, timedelta
 from quota.book import Book
 from quota.errors import Stale
 from quota.leases import Lease, StopReason, Target
+from quota.notices import credit_low, credit_stop
+from quota.ports import Nobody, Notifier
 from quota.rows import Rows
 from spawner.devices import is_due
 
@@ -24,13 +26,20 @@ class MeteringLoop:
     save, so that it is over, `ending` after it was asked to end, when what is held is used up."""
 
     def __init__(
-        self, book: Book, rows: Rows, every: timedelta, grace: timedelta, ending: timedelta = timedelta(0)
+        self,
+        book: Book,
+        rows: Rows,
+        every: timedelta,
+        grace: timedelta,
+        ending: timedelta = timedelta(0),
+        notifier: Notifier | None = None,
     ) -> None:
         self._book = book
         self._rows = rows
         self._every = every
         self._grace = grace
         self._ending = ending
+        self._notifier = notifier or Nobody()
         self._done: dict[str, datetime] = {}
         self._warned: dict[str, int] = {}
 
@@ -55,7 +64,7 @@ class MeteringLoop:
         if metered.paid_until is None:
             return  # costs nothing
         available = self._book.bank.account(lease.account).available
-        self._warn(metered.lease, available)
+        self._warn(metered.lease, available, now)
         last_moment = metered.paid_until - self._ending
         last_call = metered.exhausted and last_moment <= now + self._grace + self._every
         if last_call and metered.lease.target is Target.RUN:
@@ -64,8 +73,9 @@ class MeteringLoop:
             words = f"the {what} of {lease.account} is used up"
             log.info("Lease %s: %s; it ends at %s", lease.id, words, stop_after.isoformat())
             self._book.request_stop(lease.id, StopReason.QUOTA, detail=words, by="agent", stop_after=stop_after)
+            self._notifier.deliver(credit_stop(lease, words, stop_after, now))
 
-    def _warn(self, lease: Lease, available: int) -> None:
+    def _warn(self, lease: Lease, available: int, now: datetime) -> None:
         left = lease.held + available
         percent = 100 * lease.charged // max(1, lease.charged + left)
         crossed = max((mark for mark in WARN_AT if percent >= mark), default=0)
@@ -73,6 +83,7 @@ class MeteringLoop:
             detail = {"percent": crossed, "left_micro_credits": left}
             self._rows.add_event(WARNED, lease_id=lease.id, account_id=lease.account_id, by="agent", detail=detail)
             self._warned[lease.id] = crossed
+            self._notifier.deliver(credit_low(lease, crossed, left, now))
 
     def _told(self, lease_id: str) -> int:
         """The last warning of this lease; an agent that was restarted finds it among the events."""

@@ -185,6 +185,9 @@ _COUNTS = {
     "cycles": "Cycles that this process has ended, failed ones too.",
     "errors": "Cycles that did not do all their work.",
     "reclaims": "Servers that were reclaimed for being idle.",
+    "notices_delivered": "Notices that the site's own function took.",
+    "notices_failed": "Notices at which the site's own function failed or hung; they are lost.",
+    "notices_dropped": "Notices that were dropped because too many waited.",
 }
 _GAUGES = {
     "cycle_duration_seconds": "How long the last cycle took.",

@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +21,12 @@ from idle_culler.decide import Policy
 from idle_culler.hub_api import HubClient
 from quota import schema
 from quota.leases import Holder, Lease, StopReason, Target
+from quota.notices import NoticeKind
 from quota.store import upsert
 from quota.vitals import from_note
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.culled_hub import TOKEN, CulledHub
+from tests.fakes.notifier import Told
 
 POLICY = Policy(idle_gpu=1800, idle_cpu=7200, notice=300)
 
@@ -135,6 +137,24 @@ async def test_i03_idle_with_an_open_tab_is_warned_and_reclaimed_with_the_reason
     assert world.hub.stopped == [("alice", "two")]
     assert world.history(lease) == ["warn:idle", "reclaim:idle"]
     assert json.dumps(dict(verdict.evidence))
+
+
+async def test_a_warning_and_a_stop_are_told_once_whatever_restarts(world: World) -> None:
+    told = Told()
+    world.culler = world.new_culler(notifier=told)
+    lease = world.server("alice", "two")
+    await world.until(24)
+    assert not told.notices
+    await world.until(2)
+    world.culler = world.new_culler(notifier=told)
+    await world.until(5)
+    warning, stop = told.notices
+    assert (warning.kind, stop.kind) == (NoticeKind.IDLE_WARNING, NoticeKind.IDLE_STOP)
+    assert {warning.user, stop.user} == {"alice"} and warning.data["server"] == "two"
+    assert lease.started_at is not None
+    assert warning.data["deadline"] == (lease.started_at + timedelta(minutes=30)).isoformat()
+    assert "idle.with_gpu" in stop.words and world.hub.stopped == [("alice", "two")]
+    assert world.culler.vitals().counts["notices_delivered"] == 2
 
 
 async def test_i01_a_busy_kernel_is_kept_for_ever(world: World) -> None:

@@ -22,6 +22,7 @@ from spawner.placement import best_fit
 from spawner.ports import Inventory, Runtime, ServerSpec
 from spawner.simulated import SimulatedInventory
 from tests.fakes.clock import FakeClock
+from tests.fakes.notifier import Told
 from tests.fakes.runtime import FakeRuntime
 
 HOST = "host-a"
@@ -63,13 +64,14 @@ class Site:
         self.alerts = Alerts(self.store, clock)
         self.inventory = inventory or SimulatedInventory(2, seed="site")
         self.policy = policy or AgentPolicy()
+        self.told = Told()
         self.boot = "hub-1"
         self.rows.beat(self.boot, "hub", HOST)
         self.agent = self.new_agent()
 
     def new_agent(self, boot: str = "agent-1", policy: AgentPolicy | None = None) -> Agent:
         parts = (self.book, self.rows, self.runtime, self.inventory, self.clock)
-        return Agent(*parts, HOST, boot, policy or self.policy, self.alerts)
+        return Agent(*parts, HOST, boot, policy or self.policy, self.alerts, self.told)
 
     def reserve(self, user: str = "ada", share: int = 500, server: str = "", count: int = 1) -> Lease:
         if not self.rows.devices():

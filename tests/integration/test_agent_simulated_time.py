@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from quota.leases import Lease, State, StopReason, Target
+from quota.notices import NoticeKind
 from spawner.ports import Look, ServerSpec
 from tests.integration.agent_site import SimulatedSite, quick_folder, simulated_site
 
@@ -317,12 +318,20 @@ def test_b1_a_server_whose_credit_runs_out_is_warned_and_ends_when_it_is_used_up
     world.live_for(3480, step=20)
     told = [event.detail["percent"] for event in world.rows.events(lease.id) if event.kind == "credit-low"]
     assert told == [95, 80]
+    notices = world.told.notices
+    assert [(each.kind, each.user, each.data.get("percent")) for each in notices] == [
+        (NoticeKind.CREDIT_LOW, "ada", 80),
+        (NoticeKind.CREDIT_LOW, "ada", 95),
+    ]
     assert world.now(lease).target is Target.RUN
     world.live_for(40)
     last = world.now(lease)
     assert (last.target, last.stop_reason) == (Target.STOP, StopReason.QUOTA)
     assert last.stop_detail == "the credit of ada is used up"
     assert last.stop_after is not None and last.stop_after - world.clock.now() <= 90 * SECOND
+    (stop,) = notices[2:]
+    assert (stop.kind, stop.data["deadline"]) == (NoticeKind.CREDIT_STOP, last.stop_after.isoformat())
+    assert "the credit of ada is used up" in stop.words
     world.live_for(90)
     done = world.now(lease)
     assert done.state is State.SETTLED and 990_000 <= done.charged <= 1_000_000

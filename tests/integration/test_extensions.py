@@ -2,26 +2,48 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.harness import Stack
+from tests.fakes.mailbox import MailBox
+from tests.harness import Stack, until
 
 pytestmark = pytest.mark.hub
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "site"
-GPUS = '[gpus]\nsource = "simulated"\nsimulated = 2\n'
+TOML = """
+[gpus]
+source = "simulated"
+simulated = 2
+[idle]
+without_gpu = "12 s"
+notice = "6 s"
+check_every = "1 s"
+[hub]
+"""
 BANNER = 'c.JupyterHub.template_vars.update({"announcement": "Maintenance on Friday, 18:00"})\n'
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+def box() -> Iterator[MailBox]:
+    with MailBox() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory, box: MailBox) -> Iterator[Stack]:
     data = tmp_path_factory.mktemp("extended") / "data"
-    stack = Stack(data, GPUS + "[hub]\n" + (EXAMPLES / "berth.toml").read_text(encoding="utf-8"), extra_config=BANNER)
-    shutil.copy(EXAMPLES / "site_rules.py", data)
+    stack = Stack(data, TOML + (EXAMPLES / "berth.toml").read_text(encoding="utf-8"), extra_config=BANNER)
+    shutil.copytree(EXAMPLES, data, dirs_exist_ok=True, ignore=shutil.ignore_patterns("berth.toml", "__pycache__"))
+    mail = (EXAMPLES / "site_mail.py").read_text(encoding="utf-8")
+    own = mail.replace('SERVER = ("localhost", 25)', f'SERVER = ("127.0.0.1", {box.port})')
+    assert own != mail
+    (data / "site_mail.py").write_text(own, encoding="utf-8")
     with stack as running:
         yield running
 
@@ -50,6 +72,26 @@ def test_the_menu_of_the_example_grows_with_the_course(site: Stack) -> None:
     assert 'data-profile="gpu-1"' in person.browser.get("/hub/spawn").text
     person.start("gpu-1")
     person.stop()
+
+
+def test_the_mail_of_the_example_warns_and_tells_of_the_stop(site: Stack, box: MailBox) -> None:
+    person = site.researcher
+    person.start("cpu")
+    until(lambda: len(box.mails) >= 2 and person.gone(), 60, "two mails, and the server is gone")
+    warning, mail = box.mails
+    assert warning["Subject"] == "Your server will be stopped soon: it is idle"
+    assert mail["Subject"] == "Your server was stopped: it was idle"
+    lease = person.leases()[0]["id"]
+    assert mail["To"] == "researcher@example.org"
+    assert f"/services/berth/lease/{lease}" in mail.get_content() and "idle.without_gpu" in mail.get_content()
+    until(lambda: delivered(site) == 2, 30, "both are counted in the metrics")
+
+
+def delivered(site: Stack) -> float:
+    token = (site.data / "secrets/metrics_token").read_text(encoding="ascii").strip()
+    answer = httpx.get(f"{site.url}/services/berth/metrics", headers={"Authorization": f"Bearer {token}"})
+    found = re.search(r"^berth_idle_culler_notices_delivered_total\{.*\} (\S+)$", answer.text, re.MULTILINE)
+    return float(found[1]) if found else 0
 
 
 def test_extra_config_puts_a_banner_on_the_pages_of_the_hub(site: Stack) -> None:
