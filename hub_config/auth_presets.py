@@ -44,7 +44,9 @@ def _trial(c: Any, made: Parts) -> None:
 
 
 def _provider(c: Any, made: Parts, rules: type) -> None:
-    """What all providers have in common. `ProviderRules` in the configuration reaches each of them."""
+    """What all providers have in common."""
+    from hub_config.auth_provider import bind
+
     table = made.settings.auth
     c.JupyterHub.authenticator_class = rules
     section = c[rules.__name__]
@@ -59,6 +61,7 @@ def _provider(c: Any, made: Parts, rules: type) -> None:
     section.manage_groups = bool(table.groups)
     section.refresh_pre_spawn = True
     section.enable_auth_state = True
+    section.reconcile_auth_state_hook = bind
     section.custom_403_message = words(Refused(Reason.NOT_A_MEMBER))
     section.http_request_kwargs = _TIMES
     c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]

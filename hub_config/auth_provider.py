@@ -172,6 +172,16 @@ class GoogleRules(ProviderRules, GoogleOAuthenticator):
     """Google: people by their organisation's domain. It tells no groups at a log-in."""
 
 
+def bind(authenticator: ProviderRules, model: dict[str, Any], _before: Any) -> Any:
+    """The Hub's `reconcile_auth_state_hook`, called once the user is there: from now on it is this person's."""
+    who = Identity(home(authenticator.table), model["auth_state"]["berth"]["subject"])
+    try:
+        authenticator.identities.bind(who, model["name"])
+    except Taken:  # two people of one name logged in for the first time at the same moment
+        raise refusal(Reason.NAME_TAKEN, name=model["name"]) from None
+    return model["auth_state"]
+
+
 def _json(body: bytes) -> list[dict[str, Any]]:
     value = json.loads(body)
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []

@@ -108,10 +108,11 @@ def rename(name: str, to: str) -> None:
 
 
 def expire(name: str, refresh: bool) -> None:
-    """Access tokens of that person run out at once, with `refresh` the refresh tokens as well."""
+    """Access tokens of that person are worth nothing from now on, with `refresh` the refresh tokens neither. Not by
+    the date, which Canaille keeps for both together."""
     for token in Backend.instance.query(models.Token):
         if token.subject and token.subject.user_name == name:
-            token.lifetime = 0
+            token.access_token = f"gone {token.access_token}"
             if refresh:
                 token.revokation_date = datetime.datetime.now(datetime.UTC)
             Backend.instance.save(token)

@@ -188,5 +188,4 @@ def test_a_provider_that_is_down_refuses_a_start_uncharged_and_ends_nothing(site
     assert ada.ready("two"), "what runs goes on"
     assert ada.hub("GET", "/user").status_code == 200
     ada.stop(server="two")
-    site.stack.kill("hub")
-    until(site.stack.answers, 90, "a Hub that starts anew while the provider is down")
+    site.stack.wait_for_new("hub", site.stack.kill("hub"))  # a Hub that starts anew meanwhile knows where it is
