@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
@@ -17,6 +17,8 @@ from jinja2 import Environment, StrictUndefined, Template
 from quota import i18n
 from quota.entitlement import Limits
 from quota.errors import NotFound
+from quota.groups import group_of, payers_of
+from quota.i18n import _
 from quota.leases import Device, Price
 from quota.pricing import hold_for, hourly
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits, show_share
@@ -30,8 +32,18 @@ HOLD_SECONDS: Final = 900
 
 
 @dataclass(frozen=True, slots=True)
+class Purse:
+    """An account that may pay: its name, what it can spend, and what it pays for at most."""
+
+    account: str
+    available: int
+    limits: Limits
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
-    """What the form is made of. `available` in micro-credits; `chosen` are the options of the last start."""
+    """What the form is made of. `available` (in micro-credits) and `limits` are the user's own, `groups` those that may
+    pay in their place; `chosen` are the options of the last start."""
 
     profiles: Sequence[Profile]
     images: Mapping[str, str]
@@ -41,12 +53,28 @@ class Facts:
     price: Price
     backend_words: str
     chosen: Mapping[str, object]
+    user: str = ""
+    groups: Sequence[Purse] = ()
+
+    @property
+    def purses(self) -> tuple[Purse, ...]:
+        """All who may pay, the user first. What the user may have at all is asked before, whoever pays."""
+        return (Purse(self.user, self.available, Limits()), *self.groups)
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """One profile, paid by `payer`: what the balance of that buys, and why it cannot be started, "" where it can."""
+
+    payer: str
+    buys: str
+    why_not: str
 
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """One profile. `share` is empty where the title says it already; `why_not` says why it cannot be started now and
-    is empty where it can."""
+    """One profile. `share` is empty where the title says it already. `offers` has one for each who may pay; `buys` and
+    `why_not` are those of the payer who is selected, `closed` tells that nobody can pay or start it."""
 
     name: str
     title: str
@@ -59,7 +87,12 @@ class Card:
     why_not: str
     simulated: bool
     images: tuple[str, ...]
+    offers: tuple[Offer, ...]
     checked: bool = False
+
+    @property
+    def closed(self) -> bool:
+        return all(offer.why_not for offer in self.offers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +104,8 @@ class View:
     backend_words: str
     share_words: str  # what isolates those who share a GPU; empty where nobody can
     simulated: bool
+    payers: tuple[tuple[str, str], ...]  # accounts and titles; one has no choice
+    payer: str
 
 
 def facts_of(
@@ -91,12 +126,25 @@ def facts_of(
         price=wiring.bank.price(),
         backend_words=wiring.backend_words,
         chosen=chosen,
+        user=user,
+        groups=[_purse(wiring, name) for name in payers_of(wiring.groups, groups)],
     )
+
+
+def _purse(wiring: Wiring, account: str) -> Purse:
+    """The account of a group, which is made when it is first used."""
+    try:
+        found = wiring.bank.account(account)
+    except NotFound:
+        return Purse(account, 0, Limits())
+    return Purse(account, found.available, found.limits)
 
 
 def view(facts: Facts) -> View:
     """All that the form shows, in words."""
-    cards = [_card(facts, profile) for profile in facts.profiles]
+    offers = [_offers(facts, profile) for profile in facts.profiles]
+    payer = _payer(facts, offers)
+    cards = [_card(facts, profile, found, payer) for profile, found in zip(facts.profiles, offers, strict=True)]
     wanted = facts.chosen.get("profile")
     open_now = [card.name for card in cards if not card.why_not]
     checked = wanted if wanted in open_now else next(iter(open_now), None)
@@ -109,15 +157,47 @@ def view(facts: Facts) -> View:
         backend_words=facts.backend_words,
         share_words=_share_words(facts),
         simulated=any(device.simulated for device in facts.devices),
+        payers=tuple((purse.account, _title(purse)) for purse in facts.purses),
+        payer=payer,
+    )
+
+
+def _payer(facts: Facts, offers: Sequence[Sequence[Offer]]) -> str:
+    """Who is selected: who paid last, else the user, else the first who could pay for anything."""
+    accounts = [purse.account for purse in facts.purses]
+    last = facts.chosen.get("payer")
+    if last in accounts:
+        return str(last)
+    able = {offer.payer for profile in offers for offer in profile if not offer.why_not}
+    return next((account for account in accounts if account in able), facts.user)
+
+
+def _title(purse: Purse) -> str:
+    group, amount = group_of(purse.account), show_credits(purse.available)
+    if group is None:
+        return _("Yourself (%(amount)s credits)", amount=amount)
+    return _("Group %(group)s (%(amount)s credits)", group=group, amount=amount)
+
+
+def _offers(facts: Facts, profile: Profile) -> tuple[Offer, ...]:
+    per_hour, free = hourly(facts.price, profile.weight), free_now(profile, facts.devices)
+    return tuple(
+        Offer(
+            purse.account,
+            f"{show_credits(purse.available)} credits: {_hours(purse.available, per_hour)}" if per_hour else "",
+            _why_not(facts, profile, free, purse),
+        )
+        for purse in facts.purses
     )
 
 
 def _checked(card: Card) -> Card:
-    return Card(**{**{name: getattr(card, name) for name in Card.__slots__}, "checked": True})
+    return replace(card, checked=True)
 
 
-def _card(facts: Facts, profile: Profile) -> Card:
+def _card(facts: Facts, profile: Profile, offers: tuple[Offer, ...], payer: str) -> Card:
     per_hour = hourly(facts.price, profile.weight)
+    offer = next(each for each in offers if each.payer == payer)
     simulated = bool(profile.share) and any(device.simulated for device in facts.devices)
     free = free_now(profile, facts.devices)
     return Card(
@@ -128,14 +208,15 @@ def _card(facts: Facts, profile: Profile) -> Card:
         memory=memory_words(profile_memory(facts.devices, profile)),
         free="" if free is None else f"{free} free now",
         price=_price(per_hour),
-        buys=f"{show_credits(facts.available)} credits: {_hours(facts.available, per_hour)}" if per_hour else "",
-        why_not=_why_not(facts, profile, free),
+        buys=offer.buys,
+        why_not=offer.why_not,
         simulated=simulated,
         images=images_of(profile, facts.images),
+        offers=offers,
     )
 
 
-def _why_not(facts: Facts, profile: Profile, free: int | None) -> str:
+def _why_not(facts: Facts, profile: Profile, free: int | None, purse: Purse) -> str:
     """The first reason against it, in the order in which the book and the placement would find it."""
     limits, hold = facts.limits, hold_for(facts.price, profile.weight, HOLD_SECONDS)
     if not images_of(profile, facts.images):
@@ -150,13 +231,28 @@ def _why_not(facts: Facts, profile: Profile, free: int | None) -> str:
             if limits.max_gpu_milli
             else "no GPU for you"
         )
-    if hold and hold > facts.available:
+    if group_of(purse.account) is not None:
+        unpaid = _unpaid(purse, profile, hold)
+        if unpaid:
+            return unpaid
+    elif hold and hold > purse.available:
         return "your balance is too low"
     if not offered(profile, facts.devices):
         return "this site has no such GPU" if facts.devices else "this site has no GPU"
     if free == 0:
         return "none is free right now"
     return ""
+
+
+def _unpaid(purse: Purse, profile: Profile, hold: int) -> str:
+    """Why a group does not pay for it."""
+    limits = purse.limits
+    if limits.profiles is not None and profile.name not in limits.profiles:
+        return _("the group does not pay for it")
+    too_large = limits.max_gpu_milli is not None and profile.weight > limits.max_gpu_milli
+    if limits.max_servers == 0 or too_large:
+        return _("over what the group pays for at once")
+    return _("the group's balance is too low") if hold and hold > purse.available else ""
 
 
 def _share_words(facts: Facts) -> str:

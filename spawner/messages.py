@@ -316,8 +316,8 @@ def _group_no_credit(facts: Facts) -> str:
 
 def _group_monthly_limit(facts: Facts) -> str:
     return _(
-        "The group %(group)s has reached what it may spend this month (%(limit)s credits). Choose another payer, or ask "
-        "%(who)s to raise the limit.",
+        "The group %(group)s has reached what it may spend this month (%(limit)s credits). Choose another payer, or "
+        "ask %(who)s to raise the limit.",
         group=_group(facts),
         limit=show_credits(_number(facts, "limit") or 0),
         who=_whom(facts),

@@ -111,6 +111,58 @@ def test_the_last_choice_is_selected_where_it_can_be_started() -> None:
     assert checked(limits=Limits(max_servers=0)) == []
 
 
+# ---- who pays --------------------------------------------------------------------------------------------------------
+
+LABS = [form.Purse("group:lab-a", 10_000_000, Limits()), form.Purse("group:lab <b>", 0, Limits())]
+
+
+def test_b2_who_is_in_no_group_that_pays_is_not_asked_who_pays() -> None:
+    assert 'name="payer"' not in form.render(view(FACTS))
+
+
+def test_b2_each_payer_has_an_offer_of_each_profile() -> None:
+    shown = view(replace(FACTS, user="ada", groups=LABS))
+    assert shown.payers == (
+        ("ada", "Yourself (98.40 credits)"),
+        ("group:lab-a", "Group lab-a (10.00 credits)"),
+        ("group:lab <b>", "Group lab <b> (0.00 credits)"),
+    )
+    card = {card.name: card for card in shown.cards}["gpu-1"]
+    assert [(offer.payer, offer.why_not) for offer in card.offers] == [
+        ("ada", ""),
+        ("group:lab-a", ""),
+        ("group:lab <b>", "the group's balance is too low"),
+    ]
+    assert card.offers[1].buys == "10.00 credits: 10 h of this profile"
+    page = form.render(shown)
+    assert 'name="payer"' in page
+    assert "<b>" not in page
+
+
+def test_b2_the_payer_is_who_paid_last_else_oneself_else_who_can() -> None:
+    def payer(**changes: Any) -> tuple[str, str | None]:
+        shown = view(replace(FACTS, user="ada", profiles=DEFAULT_PROFILES[4:], **{"groups": LABS, **changes}))
+        return shown.payer, next((card.name for card in shown.cards if card.checked), None)
+
+    assert payer() == ("ada", "gpu-1")
+    assert payer(chosen={"payer": "group:lab-a", "profile": "gpu-2"}) == ("group:lab-a", "gpu-2")
+    assert payer(chosen={"payer": "group:left"}) == ("ada", "gpu-1")
+    assert payer(available=0) == ("group:lab-a", "gpu-1")
+    assert payer(available=0, groups=LABS[1:]) == ("ada", None)
+
+
+def test_b2_limits_of_the_user_hold_whoever_pays_and_those_of_the_group_besides() -> None:
+    few = [form.Purse("group:few", 10**8, Limits(profiles=frozenset({"cpu"}), max_gpu_milli=0))]
+    for name, why in {"gpu-1": "the group does not pay for it", "cpu": ""}.items():
+        assert cards(groups=few)[name].offers[1].why_not == why
+    less = [form.Purse("group:less", 10**8, Limits(max_gpu_milli=500))]
+    assert cards(groups=less)["gpu-1"].offers[1].why_not == "over what the group pays for at once"
+    assert all(
+        "over your limit" in each.why_not for each in cards(limits=Limits(max_gpu_milli=1), groups=less)["gpu-1"].offers
+    )
+    assert not cards(available=0, groups=LABS)["gpu-1"].closed
+
+
 def test_a_profile_without_an_image_cannot_be_started() -> None:
     odd = Profile("odd", "Odd", images=("elsewhere",))
     assert cards(profiles=[odd])["odd"].why_not == "no image for it here"
