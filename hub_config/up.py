@@ -29,6 +29,7 @@ from hub_config.settings import Settings, SettingsError
 from hub_config.settings_auth import OAUTH
 from quota.errors import Refused
 from quota.leases import StopReason
+from quota.told import BERTH_STOPS
 from spawner.ports import Unreachable
 
 log = logging.getLogger("berth.up")
@@ -290,9 +291,7 @@ class Platform:
         made, now = self.made, self.made.clock.now()
         live = made.book.live()
         for lease in live:
-            made.book.request_stop(
-                lease.id, StopReason.PLATFORM, detail="Berth was told to stop", by="berth up", stop_after=now
-            )
+            made.book.request_stop(lease.id, StopReason.PLATFORM, detail=BERTH_STOPS, by="berth up", stop_after=now)
             made.runtime.stop(lease.id, STOP_GRACE_SECONDS)
         if live:
             screen.say(f"Stopping: {len(live)} user server{'s' if len(live) != 1 else ''}, up to {STOP_SECONDS} s …")

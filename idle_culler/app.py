@@ -24,6 +24,7 @@ from quota.errors import NotFound
 from quota.leases import HolderKind, Lease, State, StopReason, Target
 from quota.notices import idle_stop, idle_warning
 from quota.ports import Clock, Nobody, Notifier
+from quota.told import HUB_NONE, HUB_SILENT
 from quota.vitals import Vitals, to_note
 
 log = logging.getLogger("berth.idle_culler")
@@ -333,9 +334,9 @@ def _worth_telling(before: Written | None, after: Written) -> bool:
 
 def _activity_of(lease: Lease, activity: Activity | None, now: datetime) -> Known[datetime] | Unknown:
     if activity is None:
-        return Unknown("the Hub does not tell")
+        return Unknown(HUB_SILENT)
     moment = activity.get((lease.holder.user, lease.holder.server))
-    return Unknown("the Hub knows of none") if moment is None else Known(moment, now)
+    return Unknown(HUB_NONE) if moment is None else Known(moment, now)
 
 
 async def run(parts: CullerParts, stop: asyncio.Event) -> None:

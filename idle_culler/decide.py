@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from idle_culler.signals import Known, Memory, NotApplicable, Signals, Unknown, remember
+from quota import told
 
 #: Percent of one core above which a server's programs count as in use; the agent's `cpu_active_at` has the same.
 CPU_ACTIVE_PERCENT = 5.0
@@ -101,11 +102,10 @@ def decide(signals: Signals, policy: Policy, now: datetime) -> Decision:
         rule, words = use
         return _keep(signals, now, rule, words, used_now=True)
     if limit is None:
-        return _keep(signals, now, Rule.OFF, "Idle servers of this kind are not stopped")
+        return _keep(signals, now, Rule.OFF, told.NOT_STOPPED)
     unknown = _unknown(signals)
     if unknown:
-        words = f"blind: {'; '.join(unknown)}; what is unknown never counts as idle, so the server is kept"
-        return _keep(signals, now, Rule.BLIND, words)
+        return _keep(signals, now, Rule.BLIND, told.BLIND % {"unknown": "; ".join(unknown)})
     idle_since = _idle_since(signals)
     if now - idle_since < _quiet(policy, limit):
         words = f"{_recent_words(signals, idle_since, now)}; {_rule_words(signals.gpus, limit)}"
@@ -120,8 +120,12 @@ def _idle(signals: Signals, policy: Policy, limit: float, idle_since: datetime, 
     warned_at = before if before is not None and standing else now
     deadline = max(idle_since + timedelta(seconds=limit), warned_at + timedelta(seconds=policy.notice))
     memory = _memory(signals, now, warned_at=warned_at)
-    rule = _rule_words(signals.gpus, limit)
-    words = f"Not used since {idle_since:%H:%M} UTC ({_span(now - idle_since)}): {_idle_words(signals)}; {rule}"
+    words = told.NOT_USED % {
+        "time": f"{idle_since:%H:%M}",
+        "span": _span(now - idle_since),
+        "quiet": _idle_words(signals),
+        "rule": _rule_words(signals.gpus, limit),
+    }
     evidence = Evidence(Rule.IDLE, words, _facts(signals, memory, limit, idle_since))
     if standing and now >= deadline:
         return Reclaim(evidence, memory, deadline)
@@ -140,12 +144,13 @@ def _in_use(signals: Signals, now: datetime) -> tuple[Rule, str] | None:
         busy = [kernel for kernel in signals.kit.value.kernels if kernel.busy]
         if busy:
             since = min((kernel.busy_since for kernel in busy if kernel.busy_since), default=None)
-            how_long = f" since {since:%H:%M} UTC ({_span(now - since)})" if since else ""
-            return Rule.BUSY_KERNEL, f"In use: a kernel has been running code{how_long}"
+            if since is None:
+                return Rule.BUSY_KERNEL, told.KERNEL_RUNS
+            return Rule.BUSY_KERNEL, told.KERNEL_RUNS_SINCE % {"time": f"{since:%H:%M}", "span": _span(now - since)}
     if isinstance(signals.host, Known) and signals.host.value.cpu_percent > CPU_ACTIVE_PERCENT:
-        return Rule.CPU_ACTIVE, f"In use: its programs use {signals.host.value.cpu_percent:.0f} % of a CPU core"
+        return Rule.CPU_ACTIVE, told.PROGRAMS_RUN % {"percent": f"{signals.host.value.cpu_percent:.0f}"}
     if isinstance(signals.gpu, Known) and signals.gpu.value.util > 0:
-        return Rule.GPU_ACTIVE, f"In use: its GPU is at {signals.gpu.value.util} %"
+        return Rule.GPU_ACTIVE, told.GPU_RUNS % {"percent": signals.gpu.value.util}
     return None
 
 
@@ -153,13 +158,13 @@ def _unknown(signals: Signals) -> list[str]:
     """Everything that would have to be known to call the server idle, and is not."""
     whys = [s.why for s in (signals.kit, signals.host, signals.gpu) if isinstance(s, Unknown)]
     if signals.started_at is None:
-        whys.append("its start is not on record")
+        whys.append(told.NO_START)
     if isinstance(signals.kit, Known):
         unseen = sum(kernel.busy is None for kernel in signals.kit.value.kernels)
         if unseen:
-            whys.append(f"the state of {unseen} kernel{'s' if unseen > 1 else ''} cannot be seen")
+            whys.append(told.KERNEL_UNSEEN if unseen == 1 else told.KERNELS_UNSEEN % {"number": unseen})
     if not whys and signals.watched_since is None:
-        whys.append("it was not watched without a gap")
+        whys.append(told.GAP)
     return whys
 
 
@@ -226,28 +231,25 @@ def _facts(signals: Signals, memory: Memory, limit: float | None, idle_since: da
 def _recent_words(signals: Signals, idle_since: datetime, now: datetime) -> str:
     last = _last_use(signals)
     if last is not None and last < idle_since:
-        return f"Watched without a gap since {idle_since:%H:%M} UTC and not used meanwhile"
-    return f"Last used {_ago(idle_since, now)}"
+        return told.WATCHED % {"time": f"{idle_since:%H:%M}"}
+    ago = now - idle_since
+    return told.USED_NOW if ago < timedelta(seconds=1) else told.LAST_USED % {"span": _span(ago)}
 
 
 def _rule_words(gpus: int, limit: float) -> str:
     """The rule and its value, by the key of `berth.toml` that holds it."""
-    kind, key = ("with", "with_gpu") if gpus else ("without", "without_gpu")
-    return f"servers {kind} a GPU are stopped after {_span(timedelta(seconds=limit))} without use (idle.{key})"
+    rule = told.RULE_WITH_GPU if gpus else told.RULE_WITHOUT_GPU
+    return rule % {"span": _span(timedelta(seconds=limit))}
 
 
 def _idle_words(signals: Signals) -> str:
     """What was looked at and found quiet."""
-    quiet = ["no code ran", f"its programs used at most {CPU_ACTIVE_PERCENT:g} % of a CPU core"]
+    quiet = [told.NO_CODE, told.CPU_QUIET % {"percent": f"{CPU_ACTIVE_PERCENT:g}"}]
     if isinstance(signals.gpu, Known):
-        quiet.append("its GPU did not compute")
+        quiet.append(told.GPU_QUIET)
     elif isinstance(signals.gpu, NotApplicable) and signals.gpus:
-        quiet.append(f"its GPU is {signals.gpu.why} and tells nothing")
+        quiet.append(told.GPU_SIMULATED if signals.gpu.why == "simulated" else told.GPU_SHARED)
     return ", ".join(quiet)
-
-
-def _ago(since: datetime, now: datetime) -> str:
-    return "just now" if now - since < timedelta(seconds=1) else f"{_span(now - since)} ago"
 
 
 def _span(length: timedelta) -> str:
@@ -255,9 +257,10 @@ def _span(length: timedelta) -> str:
     seconds = max(0, int(length.total_seconds()))
     minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
     if minutes < 2:
-        return f"{seconds} s"
+        return told.SECONDS % {"seconds": seconds}
     if hours < 1:
-        return f"{minutes} min"
+        return told.MINUTES % {"minutes": minutes}
     if days < 1:
-        return f"{hours} h {minutes % 60} min" if minutes % 60 else f"{hours} h"
-    return f"{days} d {hours % 24} h" if hours % 24 else f"{days} d"
+        hm = {"hours": hours, "minutes": minutes % 60}
+        return (told.HOURS_MINUTES if minutes % 60 else told.HOURS) % hm
+    return (told.DAYS_HOURS if hours % 24 else told.DAYS) % {"days": days, "hours": hours % 24}

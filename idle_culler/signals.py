@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
+from quota import told
 from quota.leases import Lease
 
 T = TypeVar("T")
@@ -150,7 +151,7 @@ def _kernel(raw: object, now: datetime) -> Kernel:
 def _kit(payload: Mapping[str, Any], now: datetime) -> Kit:
     kernels, terminals = payload.get("kernels"), payload.get("terminals", 0)
     if not isinstance(kernels, list | tuple):
-        raise _Bad("its list of kernels cannot be read")
+        raise _Bad(told.KERNELS_UNREAD)
     count = _number(terminals)
     return Kit(tuple(_kernel(raw, now) for raw in kernels), int(count) if count is not None else 0)
 
@@ -158,14 +159,14 @@ def _kit(payload: Mapping[str, Any], now: datetime) -> Kit:
 def _host(payload: Mapping[str, Any], now: datetime) -> Host:
     percent = _number(payload.get("cpu_percent"))
     if percent is None or percent < 0:
-        raise _Bad("the CPU use could not be measured")
+        raise _Bad(told.CPU_UNREAD)
     return Host(percent, moment(payload.get("cpu_active_at"), now))
 
 
 def _gpu(payload: Mapping[str, Any], now: datetime) -> Gpu:
     util, memory = _number(payload.get("util")), _number(payload.get("memory_used_mib"))
     if util is None or not 0 <= util <= 100:
-        raise _Bad("the GPU's utilisation could not be read")
+        raise _Bad(told.GPU_UNREAD)
     return Gpu(int(util), None if memory is None else int(memory), moment(payload.get("active_at"), now))
 
 
@@ -177,19 +178,19 @@ def _report(rows: Mapping[str, Row], source: str, whose: str, now: datetime) -> 
     """A source's fresh report. Raises `_Bad` with the reason where there is none."""
     row = rows.get(source)
     if row is None:
-        raise _Bad(f"{whose} has not reported")
+        raise _Bad(told.SILENT % {"source": whose})
     at, payload = moment(row[0], now), row[1]
     if at is None or not isinstance(payload, Mapping):
-        raise _Bad(f"the report of {whose} cannot be read")
+        raise _Bad(told.UNREADABLE % {"source": whose})
     age = now - at
     if age > STALE:
-        raise _Bad(f"{whose} last reported {int(age.total_seconds())} s ago")
+        raise _Bad(told.LATE % {"source": whose, "seconds": int(age.total_seconds())})
     return at, payload
 
 
 def _read_kit(rows: Mapping[str, Row], now: datetime) -> Known[Kit] | Unknown:
     try:
-        at, payload = _report(rows, "kit", "the notebook server's kit", now)
+        at, payload = _report(rows, "kit", told.KIT, now)
         return Known(_kit(payload, now), at)
     except _Bad as bad:
         return Unknown(str(bad))
@@ -197,7 +198,7 @@ def _read_kit(rows: Mapping[str, Row], now: datetime) -> Known[Kit] | Unknown:
 
 def _read_host(rows: Mapping[str, Row], now: datetime) -> Known[Host] | Unknown:
     try:
-        at, payload = _report(rows, "host", "the host's agent", now)
+        at, payload = _report(rows, "host", told.AGENT, now)
         return Known(_host(payload, now), at)
     except _Bad as bad:
         return Unknown(str(bad))
@@ -211,7 +212,7 @@ def _read_gpu(lease: Lease, rows: Mapping[str, Row], now: datetime) -> Known[Gpu
     if lease.share < WHOLE:
         return NotApplicable("shared")
     try:
-        at, payload = _report(rows, "gpu", "the host's GPU reader", now)
+        at, payload = _report(rows, "gpu", told.GPU_READER, now)
         return Known(_gpu(payload, now), at)
     except _Bad as bad:
         return Unknown(str(bad))
@@ -222,7 +223,7 @@ def read(
     rows: Mapping[str, Row],
     memory: Memory,
     now: datetime,
-    hub_activity: Known[datetime] | Unknown = Unknown("the Hub was not asked"),
+    hub_activity: Known[datetime] | Unknown = Unknown(told.HUB_UNASKED),
 ) -> Signals:
     """The signals of one lease at `now` (aware, UTC), from its rows and what the last look remembered.
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from quota import told
 from quota.leases import HolderKind, Lease, State, StopReason, Target
 from spawner.ports import Look, Seen, Unreachable
 
@@ -153,9 +154,9 @@ def _of_lease(
 
 def _starting(lease: Lease, boots: Mapping[str, datetime], now: datetime, policy: DriftPolicy) -> Iterator[Action]:
     if not owner_alive(lease, boots, now, policy):
-        yield RequestStop(lease, StopReason.FAILED, "the hub that was starting it is gone")
+        yield RequestStop(lease, StopReason.FAILED, told.HUB_GONE)
     elif lease.deadline is not None and now >= lease.deadline:
-        yield RequestStop(lease, StopReason.FAILED, "it was not ready in time")
+        yield RequestStop(lease, StopReason.FAILED, told.NOT_READY)
 
 
 def _abandoned(
@@ -188,7 +189,7 @@ def _confirmed(
     last = lease.ended_at or max(started_at, lease.last_seen or started_at)
     if seen is None:
         if lease.target is Target.RUN:
-            yield Close(lease, last, StopReason.FAILED, "it is gone; charged to when it was last seen")
+            yield Close(lease, last, StopReason.FAILED, told.GONE)
         else:
             yield Release(lease, last)
     elif seen.running:
@@ -225,11 +226,11 @@ def _due(lease: Lease, now: datetime) -> bool:
 def _why_ended(seen: Seen) -> tuple[StopReason, str]:
     """The reason and words for an end that nobody asked for."""
     if seen.ended_at is None:
-        return StopReason.FAILED, "it ended without a record; charged to when it was last seen"
+        return StopReason.FAILED, told.NO_RECORD
     if seen.exit_code == 0:
-        return StopReason.USER, "ended from inside"
+        return StopReason.USER, told.FROM_INSIDE
     if seen.exit_code is None:
-        return StopReason.FAILED, "it ended"
+        return StopReason.FAILED, told.ENDED
     if seen.exit_code < 0:
-        return StopReason.FAILED, f"signal {-seen.exit_code}"
-    return StopReason.FAILED, f"exit code {seen.exit_code}"
+        return StopReason.FAILED, told.SIGNAL % {"number": -seen.exit_code}
+    return StopReason.FAILED, told.EXIT_CODE % {"code": seen.exit_code}

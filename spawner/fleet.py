@@ -11,7 +11,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Final
 
+from quota.i18n import _
 from quota.leases import Device, DeviceState
+from quota.said import share_said
 from quota.units import WHOLE_GPU, show_share
 from spawner.health import remark, trouble
 from spawner.ports import GpuReading, Unreachable
@@ -202,10 +204,10 @@ def _trouble(reading: GpuReading) -> DeviceState:
 
 def describe(device: Device) -> str:
     """A device for people: "NVIDIA A10, 24 GB", "simulated GPU 0, 24 GB", "Tesla T4, memory unknown"."""
-    memory = show_gb(device.memory_mib) if device.memory_mib is not None else "memory unknown"
+    memory = show_gb(device.memory_mib) if device.memory_mib is not None else _("memory unknown")
     name = device.name or "GPU"
     if device.simulated and "simulated" not in name.lower():
-        name = f"simulated {name}"
+        name = _("simulated %(device)s", device=name)
     return f"{name}, {memory}"
 
 
@@ -224,11 +226,10 @@ def describe_fleet(devices: Sequence[Device]) -> str:
 
 def held_words(share: int, count: int, simulated: bool) -> str:
     """What a lease has, for people: "1/8 GPU", "2 simulated GPUs", "CPU only"."""
-    words = show_share(share, count)
     if not simulated or not share:
-        return words
-    number, unit = words.split(" ", 1)
-    return f"{number} simulated {unit}"
+        return share_said(share, count)
+    number = show_share(share, count).partition(" ")[0]
+    return _("%(number)s simulated GPUs", number=number) if count > 1 else _("%(number)s simulated GPU", number=number)
 
 
 def known(value: int | None, unit: str = "") -> str:

@@ -27,6 +27,7 @@ from traitlets import Float, default
 
 from quota.errors import Reason, Refused
 from quota.leases import Holder, Lease, LeaseRequest, State, StopReason
+from quota.told import CANCELLED, FAILED_AFTER
 from spawner import form, metrics
 from spawner.container import INHERITED, Place, server_spec
 from spawner.homes import prepare_home, settings_folder
@@ -267,7 +268,7 @@ class GpuSpawner(Spawner):
         try:
             return await asyncio.shield(begun)
         except asyncio.CancelledError:
-            start.abort(GiveUp(StopReason.USER, "the start was cancelled"))
+            start.abort(GiveUp(StopReason.USER, CANCELLED))
             self.server = None  # else the Hub calls it ready until it stops it, a second later
             await asyncio.wait([begun], timeout=CANCEL_SECONDS)
             raise
@@ -317,7 +318,7 @@ class GpuSpawner(Spawner):
     def _why_stopped(self) -> GiveUp:
         """A reason that is in the book already stays; this one is for a stop that came by the Hub alone."""
         if self._start_failed_after_ready:
-            return GiveUp(StopReason.FAILED, "the start failed after the server had answered")
+            return GiveUp(StopReason.FAILED, FAILED_AFTER)
         by, reason = asked_by(asyncio.current_task(), self.user.name)
         return GiveUp(reason, "", by)
 

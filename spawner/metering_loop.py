@@ -12,6 +12,7 @@ from quota.leases import Lease, StopReason, Target
 from quota.notices import credit_low, credit_stop
 from quota.ports import Nobody, Notifier
 from quota.rows import Rows
+from quota.told import CREDIT_GONE, MONTH_GONE
 from spawner.devices import is_due
 
 log = logging.getLogger("berth.agent")
@@ -69,8 +70,7 @@ class MeteringLoop:
         last_call = metered.exhausted and last_moment <= now + self._grace + self._every
         if last_call and metered.lease.target is Target.RUN:
             stop_after = max(last_moment, now + self._grace)
-            what = "monthly limit" if available > 0 else "credit"
-            words = f"the {what} of {lease.account} is used up"
+            words = (MONTH_GONE if available > 0 else CREDIT_GONE) % {"account": lease.account}
             log.info("Lease %s: %s; it ends at %s", lease.id, words, stop_after.isoformat())
             self._book.request_stop(lease.id, StopReason.QUOTA, detail=words, by="agent", stop_after=stop_after)
             self._notifier.deliver(credit_stop(lease, words, stop_after, now))

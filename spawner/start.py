@@ -18,7 +18,9 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from quota import tracing
 from quota.errors import BerthError, Reason, Refused, Stale
+from quota.i18n import N_, _
 from quota.leases import Holder, Lease, LeaseRequest, State, StopReason, Target
+from quota.told import LEFT_BEHIND, START_FAILED
 from quota.transitions import IllegalMove
 from spawner import metrics
 from spawner.fleet import describe, held_words
@@ -102,7 +104,7 @@ class Start:
 
     async def _steps(self) -> Lease:
         wiring = self._wiring
-        self._told.say(5, "Checking your request")
+        self._told.say(5, _("Checking your request"))
         await self._wait_for_earlier()
         with metrics.timed("reserve"):
             lease = self.lease = await self._book(wiring.book.reserve, self._request, wiring.place)
@@ -117,7 +119,7 @@ class Start:
         spec = await self._world(self._make_spec, lease)
         self._check()
         await self._check_wanted()  # it may have taken long; nobody else's room is used then
-        self._told.say(35, "Starting the server")
+        self._told.say(35, _("Starting the server"))
         with metrics.timed("start"):
             await self._world(wiring.runtime.start, spec)
         with metrics.timed("ready"):
@@ -126,7 +128,7 @@ class Start:
         lease = self.lease = await self._advance(wiring.book.mark_running, wiring.boot, wiring.clock.now())
         _OURS.discard(lease.id)
         log.info("Lease %s runs: the server answers", lease.id, extra={"event": "lease-running"})
-        self._told.say(95, "JupyterLab answers")
+        self._told.say(95, _("JupyterLab answers"))
         return lease
 
     # ---- before anything is held -------------------------------------------------------------------------------
@@ -146,12 +148,12 @@ class Start:
             waited = time.monotonic() - began
             if waited > EARLIER_SECONDS:
                 raise Refused(Reason.STOPPING, lease=earlier.id)
-            self._tell_waiting(10, "Waiting for the last run of this server to end", began)
+            self._tell_waiting(10, N_("Waiting for the last run of this server to end"), began)
             await self._pause(0.2)
 
     async def _stop_left_behind(self, lease: Lease) -> None:
         log.warning("Lease %s of %s was left behind; stopping it for a new start", lease.id, lease.holder)
-        book, detail = self._wiring.book, "a new start of the same server found it left behind"
+        book, detail = self._wiring.book, LEFT_BEHIND
         await self._book(book.request_stop, lease.id, StopReason.PLATFORM, detail=detail, by=self._request.requested_by)
         if lease.owner == self._wiring.boot and lease.state in (State.RESERVED, State.STARTING):
             await self._book(book.acknowledge, lease.id, self._wiring.boot)  # by a start of ours that could not
@@ -160,10 +162,11 @@ class Start:
     async def _room_words(self, lease: Lease) -> str:
         uuids = {slot.device for slot in lease.slots if slot.device is not None}
         if not uuids:
-            return "Room found: CPU only"
+            return _("Room found: CPU only")
         devices = await self._book(self._wiring.rows.devices)
         names = sorted(describe(device) for device in devices if device.uuid in uuids)
-        return f"Room found: {held_words(lease.share, lease.count, lease.simulated)} on {'; '.join(names)}"
+        held = held_words(lease.share, lease.count, lease.simulated)
+        return _("Room found: %(share)s on %(devices)s", share=held, devices="; ".join(names))
 
     # ---- until it answers --------------------------------------------------------------------------------------
 
@@ -175,7 +178,7 @@ class Start:
             if time.monotonic() > give_up_at:
                 tail = await self._tail()
                 raise Refused(Reason.START_TIMEOUT, seconds=round(self._wiring.start_timeout_s), log=tail)
-            self._tell_waiting(45, "Waiting for JupyterLab", began)
+            self._tell_waiting(45, N_("Waiting for JupyterLab"), began)
             await self._pause(PROBE_SECONDS)
         self._check()
 
@@ -327,7 +330,7 @@ class Start:
         """A step of our own lease, again with what is there now when somebody else wrote it in between."""
         assert self.lease is not None
         lease = self.lease
-        for _ in range(TRIES):
+        for _attempt in range(TRIES):
             self._check()
             try:
                 return await self._book(move, lease, *args, **kwargs)
@@ -353,7 +356,7 @@ class Start:
         seconds = int(time.monotonic() - began)
         if seconds >= self._tell_from:
             self._tell_from = seconds + (2 if seconds < 10 else 5 if seconds < 60 else 15)
-            self._told.say(min(90, percent + seconds), f"{words} ({seconds} s)")
+            self._told.say(min(90, percent + seconds), _("%(what)s (%(seconds)s s)", what=_(words), seconds=seconds))
 
 
 #: Leases that a start of this process holds or is giving back: whoever meets one waits for it.
@@ -366,6 +369,6 @@ _UNDER_WAY: dict[Holder, Start] = {}
 def _detail(error: Exception) -> str:
     """For the lease's row: why a start failed, one line."""
     if not isinstance(error, Refused):
-        return f"the start failed: {type(error).__name__}"
+        return START_FAILED % {"reason": type(error).__name__}
     known = [f"{key} {error.facts[key]}" for key in ("exit_code", "seconds", "why") if error.facts.get(key) is not None]
-    return ", ".join([f"the start failed: {error.reason.value}", *known])[:300]
+    return ", ".join([START_FAILED % {"reason": error.reason.value}, *known])[:300]

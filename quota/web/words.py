@@ -10,66 +10,75 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from fractions import Fraction
 from typing import Protocol
 
+from quota.i18n import N_, _
 from quota.leases import Device, DeviceState, Lease, State, StopReason, Target
-from quota.units import CREDIT, MICROSECONDS, MilliGpu, show_share
+from quota.said import duration_said, share_said
+from quota.told import retold
+from quota.units import CREDIT, MICROSECONDS, MilliGpu
 
 #: Groups digits without letting a line break in between.
 THIN_SPACE = "\u202f"
 NO_BREAK = "\u00a0"
 
+#: Names of the months as they stand in a date; a language may say numbers.
+MONTHS = (
+    N_("Jan"), N_("Feb"), N_("Mar"), N_("Apr"), N_("May"), N_("Jun"),
+    N_("Jul"), N_("Aug"), N_("Sep"), N_("Oct"), N_("Nov"), N_("Dec"),
+)  # fmt: skip
+
 STOP_WORDS: dict[StopReason, str] = {
-    StopReason.USER: "Stopped by its user",
-    StopReason.ADMIN: "Stopped by an administrator",
-    StopReason.PLATFORM: "Ended because Berth itself was stopped",
-    StopReason.SHUTDOWN: "Ended at the time its user had set",
-    StopReason.IDLE: "Reclaimed because it was idle",
-    StopReason.MAX_AGE: "Ended because it reached the longest time a server may run",
-    StopReason.QUOTA: "Ended because the credits or the monthly limit ran out",
-    StopReason.PREEMPTED: "Ended to make room for a server with a higher claim",
-    StopReason.WINDOW_END: "Ended with its booked window",
-    StopReason.RESIZE: "Ended to be resized",
-    StopReason.PARK: "Parked to be resumed later",
-    StopReason.NO_SHOW: "Given up because nobody came to claim it",
-    StopReason.OVER_SHARE: "Ended because it used more than its share of the GPU",
-    StopReason.LEAK: "Removed because it belonged to no lease any more",
-    StopReason.GPU_LOST: "Ended because its GPU was lost",
-    StopReason.DRAIN: "Ended because its machine or GPU is being taken out of service",
-    StopReason.FAILED: "It failed to start, or ended by itself",
+    StopReason.USER: N_("Stopped by its user"),
+    StopReason.ADMIN: N_("Stopped by an administrator"),
+    StopReason.PLATFORM: N_("Ended because Berth itself was stopped"),
+    StopReason.SHUTDOWN: N_("Ended at the time its user had set"),
+    StopReason.IDLE: N_("Reclaimed because it was idle"),
+    StopReason.MAX_AGE: N_("Ended because it reached the longest time a server may run"),
+    StopReason.QUOTA: N_("Ended because the credits or the monthly limit ran out"),
+    StopReason.PREEMPTED: N_("Ended to make room for a server with a higher claim"),
+    StopReason.WINDOW_END: N_("Ended with its booked window"),
+    StopReason.RESIZE: N_("Ended to be resized"),
+    StopReason.PARK: N_("Parked to be resumed later"),
+    StopReason.NO_SHOW: N_("Given up because nobody came to claim it"),
+    StopReason.OVER_SHARE: N_("Ended because it used more than its share of the GPU"),
+    StopReason.LEAK: N_("Removed because it belonged to no lease any more"),
+    StopReason.GPU_LOST: N_("Ended because its GPU was lost"),
+    StopReason.DRAIN: N_("Ended because its machine or GPU is being taken out of service"),
+    StopReason.FAILED: N_("It failed to start, or ended by itself"),
 }
 
 STATE_WORDS: dict[State, str] = {
-    State.RESERVED: "reserved",
-    State.STARTING: "starting",
-    State.RUNNING: "running",
-    State.STOPPING: "stopping",
-    State.RELEASED: "ended, being settled",
-    State.SETTLED: "ended",
+    State.RESERVED: N_("reserved"),
+    State.STARTING: N_("starting"),
+    State.RUNNING: N_("running"),
+    State.STOPPING: N_("stopping"),
+    State.RELEASED: N_("ended, being settled"),
+    State.SETTLED: N_("ended"),
 }
 
 DEVICE_WORDS: dict[DeviceState, str] = {
-    DeviceState.OK: "in service",
-    DeviceState.SUSPECT: "suspect: no new servers for now",
-    DeviceState.QUARANTINED: "in quarantine: no new servers",
-    DeviceState.DRAINING: "draining: no new servers",
-    DeviceState.LOST: "lost",
+    DeviceState.OK: N_("in service"),
+    DeviceState.SUSPECT: N_("suspect: no new servers for now"),
+    DeviceState.QUARANTINED: N_("in quarantine: no new servers"),
+    DeviceState.DRAINING: N_("draining: no new servers"),
+    DeviceState.LOST: N_("lost"),
 }
 
 
 def state_words(lease: Lease) -> str:
     """What a lease is doing; a running one that is to stop says so."""
     if lease.state is State.RUNNING and lease.target is Target.STOP:
-        return "running, to be stopped"
-    return STATE_WORDS[lease.state]
+        return _("running, to be stopped")
+    return _(STATE_WORDS[lease.state])
 
 
 def stop_words(lease: Lease) -> str:
     """Why a lease ended or is to end, with the rule and its value; "" when nothing asked it to."""
     if lease.stop_reason is None:
         return ""
-    words = STOP_WORDS[lease.stop_reason]
+    words = _(STOP_WORDS[lease.stop_reason])
     if lease.stop_reason is StopReason.ADMIN and lease.stop_by:
-        words = f"Stopped by the administrator {lease.stop_by}"
-    return f"{words}: {lease.stop_detail}" if lease.stop_detail else words
+        words = _("Stopped by the administrator %(name)s", name=lease.stop_by)
+    return _("%(what)s: %(why)s", what=words, why=retold(lease.stop_detail)) if lease.stop_detail else words
 
 
 def digits(number: Decimal) -> str:
@@ -90,16 +99,7 @@ def seconds_words(duration: timedelta) -> str:
 
 def duration_words(duration: timedelta) -> str:
     """A duration at a glance: "42 s", "12 min", "3 h 05 min", "2 d 4 h". A negative one counts as none."""
-    seconds = max(0, int(duration.total_seconds()))
-    if seconds < 120:
-        return f"{seconds} s"
-    minutes = seconds // 60
-    if minutes < 120:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes:02d} min"
-    return f"{hours // 24} d {hours % 24} h"
+    return duration_said(duration)
 
 
 def factor_words(share: int, count: int) -> str:
@@ -138,7 +138,13 @@ def instant_or_none(moment: datetime | None) -> str | None:
 def clock_words(moment: datetime, zone: tzinfo) -> str:
     """A moment on the site's clock, to the second: "1 Mar 2026, 12:00:00"."""
     local = moment.astimezone(zone)
-    return f"{local.day} {local:%b %Y, %H:%M:%S}"
+    return _(
+        "%(day)s %(month)s %(year)s, %(time)s",
+        day=local.day,
+        month=_(MONTHS[local.month - 1]),
+        year=local.year,
+        time=f"{local:%H:%M:%S}",
+    )
 
 
 def device_words(device: Device) -> str:
@@ -146,13 +152,13 @@ def device_words(device: Device) -> str:
     words = f"GPU {device.position} · {device.name}"
     words = words if not device.host else f"{words} · {device.host}"
     already = "simulated" in device.name.lower()
-    return f"{words} (simulated)" if device.simulated and not already else words
+    return _("%(device)s (simulated)", device=words) if device.simulated and not already else words
 
 
 def part_words(milli: int) -> str:
     """A part of one device: "7/8 GPU", "1 GPU", "0.333 GPU", "nothing"."""
     if milli <= 0:
-        return "nothing"
+        return _("nothing")
     part = Fraction(milli, 1000)
     return f"{part} GPU" if part <= 1 and part.denominator <= 16 else f"{float(part):g} GPU"
 
@@ -160,14 +166,14 @@ def part_words(milli: int) -> str:
 def gpus_words(milli: int) -> str:
     """A number of GPUs as a limit: "no GPU", "1/2 GPU", "1 GPU", "4 GPUs"."""
     if milli <= 0:
-        return "no GPU"
-    return show_share(1000, milli // 1000) if milli % 1000 == 0 else part_words(milli)
+        return _("no GPU")
+    return share_said(1000, milli // 1000) if milli % 1000 == 0 else part_words(milli)
 
 
 def memory_words(mib: int | None) -> str:
     """Memory for people: "24 GB", "1.5 GB", "512 MB", "memory unknown"."""
     if mib is None:
-        return "memory unknown"
+        return _("memory unknown")
     if mib < 1024:
         return f"{mib} MB"
     tenths = mib * 10 // 1024
@@ -189,10 +195,10 @@ class Shared(Protocol):
 
 def share_words(lease: Shared) -> str:
     """The share of a lease: "1/4 GPU", "2 GPUs", "CPU only"; simulated ones say so."""
-    words = show_share(lease.share, lease.count)
-    return f"{words}, simulated" if lease.simulated else words
+    words = share_said(lease.share, lease.count)
+    return _("%(share)s, simulated", share=words) if lease.simulated else words
 
 
 def server_words(server: str) -> str:
     """A server's name for people; the Hub's default server has none."""
-    return server or "default server"
+    return server or _("default server")

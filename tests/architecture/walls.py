@@ -28,7 +28,8 @@ PURE: dict[str, frozenset[str]] = {
     "quota/vitals.py": frozenset(),
     "quota/lookalikes.py": frozenset({"confusable_homoglyphs"}),
     "quota/notices.py": frozenset(),
-    "quota/notices.py": frozenset(),
+    "quota/said.py": frozenset(),
+    "quota/told.py": frozenset(),
     "quota/i18n.py": frozenset(),  # reads the reader's language from a context variable: an argument of everything
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),

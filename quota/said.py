@@ -1,0 +1,33 @@
+"""Small words that pages, the start form and messages all say in the reader's language. Pure."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from fractions import Fraction
+
+from quota.i18n import _, _n
+from quota.units import WHOLE_GPU, show_share
+
+
+def share_said(share_milli: int, count: int = 1) -> str:
+    """A share: "1/8 GPU", "1 GPU", "2 GPUs", "CPU only"."""
+    if share_milli == 0 or count == 0:
+        return _("CPU only")
+    whole = Fraction(share_milli * count, WHOLE_GPU)
+    if whole.denominator == 1:
+        return _n("%(n)s GPU", "%(n)s GPUs", int(whole))
+    return show_share(share_milli, count)  # "1/8 GPU" is the same everywhere
+
+
+def duration_said(duration: timedelta) -> str:
+    """A duration at a glance: "42 s", "12 min", "3 h 05 min", "2 d 4 h". A negative one counts as none."""
+    seconds = max(0, int(duration.total_seconds()))
+    if seconds < 120:
+        return _("%(seconds)s s", seconds=seconds)
+    minutes = seconds // 60
+    if minutes < 120:
+        return _("%(minutes)s min", minutes=minutes)
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return _("%(hours)s h %(minutes)s min", hours=hours, minutes=f"{minutes:02d}")
+    return _("%(days)s d %(hours)s h", days=hours // 24, hours=hours % 24)

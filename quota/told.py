@@ -1,0 +1,140 @@
+"""Sentences that are written into the book, and told again in the language of whoever reads them. Pure.
+
+The book, the logs and the command line have them in English: that is their machine form, and `retold` finds the
+message and its values in it. Whoever writes such a sentence takes it from here, so that both stay the same.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final
+
+from quota import i18n
+from quota.i18n import N_, _
+
+__all__ = ["retold", "told"]
+
+_PLACE = re.compile(r"%\((\w+)\)s|%%")
+#: Values of these names are numbers; of all others any text, which is told again itself.
+_NUMBERS: Final = ("seconds", "minutes", "hours", "days", "percent", "number", "code")
+_MESSAGES: Final[list[str]] = []
+_LONGEST: Final = 2000
+_DEEPEST: Final = 5
+
+
+def told(message: str) -> str:
+    """Marks a message, perhaps with `%(name)s`, that is written into the book and told again."""
+    _MESSAGES.append(message)
+    return message
+
+
+# ---- the idle rule's verdicts ------------------------------------------------------------------------------------
+
+NOT_STOPPED = told("Idle servers of this kind are not stopped")
+BLIND = told("blind: %(unknown)s; what is unknown never counts as idle, so the server is kept")
+NOT_USED = told("Not used since %(time)s UTC (%(span)s): %(quiet)s; %(rule)s")
+RULE_WITH_GPU = told("servers with a GPU are stopped after %(span)s without use (idle.with_gpu)")
+RULE_WITHOUT_GPU = told("servers without a GPU are stopped after %(span)s without use (idle.without_gpu)")
+WATCHED = told("Watched without a gap since %(time)s UTC and not used meanwhile")
+LAST_USED = told("Last used %(span)s ago")
+USED_NOW = told("Last used just now")
+KERNEL_RUNS = told("In use: a kernel has been running code")
+KERNEL_RUNS_SINCE = told("In use: a kernel has been running code since %(time)s UTC (%(span)s)")
+PROGRAMS_RUN = told("In use: its programs use %(percent)s %% of a CPU core")
+GPU_RUNS = told("In use: its GPU is at %(percent)s %%")
+NO_CODE = told("no code ran")
+CPU_QUIET = told("its programs used at most %(percent)s %% of a CPU core")
+GPU_QUIET = told("its GPU did not compute")
+GPU_SIMULATED = told("its GPU is simulated and tells nothing")
+GPU_SHARED = told("its GPU is shared and tells nothing")
+
+NO_START = told("its start is not on record")
+KERNEL_UNSEEN = told("the state of a kernel cannot be seen")
+KERNELS_UNSEEN = told("the state of %(number)s kernels cannot be seen")
+GAP = told("it was not watched without a gap")
+KERNELS_UNREAD = told("its list of kernels cannot be read")
+CPU_UNREAD = told("the CPU use could not be measured")
+GPU_UNREAD = told("the GPU's utilisation could not be read")
+KIT = told("the notebook server's kit")
+AGENT = told("the host's agent")
+GPU_READER = told("the host's GPU reader")
+SILENT = told("%(source)s has not reported")
+UNREADABLE = told("the report of %(source)s cannot be read")
+LATE = told("%(source)s last reported %(seconds)s s ago")
+HUB_SILENT = told("the Hub does not tell")
+HUB_UNASKED = told("the Hub was not asked")
+HUB_NONE = told("the Hub knows of none")
+
+# ---- lengths of time in them -------------------------------------------------------------------------------------
+
+SECONDS = told("%(seconds)s s")
+MINUTES = told("%(minutes)s min")
+HOURS = told("%(hours)s h")
+HOURS_MINUTES = told("%(hours)s h %(minutes)s min")
+DAYS = told("%(days)s d")
+DAYS_HOURS = told("%(days)s d %(hours)s h")
+
+# ---- why a lease ended -------------------------------------------------------------------------------------------
+
+CREDIT_GONE = told("the credit of %(account)s is used up")
+MONTH_GONE = told("the monthly limit of %(account)s is used up")
+BERTH_STOPS = told("Berth was told to stop")
+LEFT_BEHIND = told("a new start of the same server found it left behind")
+CANCELLED = told("the start was cancelled")
+FAILED_AFTER = told("the start failed after the server had answered")
+HUB_GONE = told("the hub that was starting it is gone")
+NOT_READY = told("it was not ready in time")
+GONE = told("it is gone; charged to when it was last seen")
+NO_RECORD = told("it ended without a record; charged to when it was last seen")
+FROM_INSIDE = told("ended from inside")
+ENDED = told("it ended")
+START_FAILED = told("the start failed: %(reason)s")
+SIGNAL = told("signal %(number)s")
+EXIT_CODE = told("exit code %(code)s")
+
+_LISTS = (("; ", N_("%(one)s; %(more)s")), (", ", N_("%(one)s, %(more)s")))
+
+
+def retold(words: str) -> str:
+    """Words of the book in the language of this context. What nobody knows here stays as it is."""
+    if i18n.language() == next(iter(i18n.LANGUAGES)) or len(words) > _LONGEST:
+        return words
+    return _retold(words, _DEEPEST)
+
+
+def _retold(words: str, depth: int) -> str:
+    if not words or not depth:
+        return words
+    for pattern, message in _patterns():
+        found = pattern.fullmatch(words)
+        if found:
+            values = {name: _retold(value, depth - 1) for name, value in found.groupdict().items()}
+            return _(message, **values) if "%" in message else _(message)
+    for sign, joined in _LISTS:
+        if sign in words:
+            return _joined([_retold(part, depth - 1) for part in words.split(sign)], joined)
+    return _(words)
+
+
+def _joined(parts: Iterable[str], message: str) -> str:
+    first, *rest = parts
+    for part in rest:
+        first = _(message, one=first, more=part)
+    return first
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    """The longest first: it says most."""
+    return tuple((re.compile(_pattern(message), re.S), message) for message in sorted(_MESSAGES, key=len, reverse=True))
+
+
+def _pattern(message: str) -> str:
+    found, at = "", 0
+    for place in _PLACE.finditer(message):
+        found += re.escape(message[at : place.start()])
+        at, name = place.end(), place[1]
+        found += "%" if name is None else f"(?P<{name}>[0-9.]+)" if name in _NUMBERS else f"(?P<{name}>.+?)"
+    return found + re.escape(message[at:])
