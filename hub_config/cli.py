@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
+from hub_config.command_parser import CommandParser
 from hub_config.commands_book import add_commands
 from hub_config.datafolder import DataFolder
 from hub_config.guards import private_umask
@@ -161,15 +162,15 @@ def _folder(text: str) -> Path:
 # ---- the parser ------------------------------------------------------------------------------------------------
 
 
-def parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="berth", description="GPU notebooks for teams, on JupyterHub.")
+def parser() -> CommandParser:
+    top = CommandParser(prog="berth", description="GPU notebooks for teams, on JupyterHub.")
     top.add_argument("--version", action="version", version=f"berth {version('berth')}")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     def command(
         name: str, run: Callable[[argparse.Namespace], int], text: str, *, data: bool = True, as_json: bool = False
     ) -> argparse.ArgumentParser:
-        sub = commands.add_parser(name, help=text, description=text)
+        sub: CommandParser = commands.add_parser(name, help=text, description=text)
         sub.set_defaults(run=run)
         if data:
             sub.add_argument("--data", type=_folder, default=_folder("berth-data"), help="data folder (./berth-data)")

@@ -1,4 +1,5 @@
-"""The reference pages of the documents, made from the code they describe: settings, commands, REST, reasons."""
+"""The reference pages of the documents, made from the code they describe: settings, commands, REST, reasons. What a
+site tells while it runs, metrics and log events, is in `hub_config.reference_running`."""
 
 from __future__ import annotations
 
@@ -12,27 +13,41 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from hub_config.command_parser import CommandParser
 from hub_config.settings import Settings
 from quota.api.document import document
 from quota.errors import Reason, Refused
-from quota.units import CREDIT
+from quota.leases import StopReason
+from quota.units import CREDIT, WHOLE_GPU, MicroCredits, MilliGpu
 from quota.web.interface import chapters
+from quota.web.words import STOP_WORDS
 from spawner.messages import words
 
-#: Settings in units of their own, told as they are written: by the end of their names.
-_CREDITS = ("monthly_credits", "credits_per_gpu_hour", "credits_per_cpu_hour")
-_GPUS = ("max_gpus", "share")
+#: Types of settings in the words of somebody who edits the file.
+_KINDS: Mapping[Any, str] = {
+    MicroCredits: "a number of credits",
+    MilliGpu: 'a share of a GPU: 0, a fraction such as `"1/4"`, a whole number',
+    timedelta: "a duration",
+    time: "a time of day",
+    bool: "`true` or `false`",
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+}
 
 
 def pages() -> Mapping[str, str]:
     """Each page's name and its text in Markdown."""
     from hub_config.cli import parser
+    from hub_config.reference_running import events_page, metrics_page
 
     return {
         "settings": settings_page(Settings),
         "commands": commands_page(parser()),
         "operations": operations_page(document("/services/berth/")),
         "reasons": reasons_page(),
+        "metrics": metrics_page(),
+        "events": events_page(),
     }
 
 
@@ -48,68 +63,85 @@ def settings_page(model: type[BaseModel]) -> str:
         "`berth up`. A mistake in it ends the start with one line: file, key, remedy. Grants, limits and prices are",
         "not here: an admin changes them on the admin page.",
     ]
-    for name, field in model.model_fields.items():
-        table, many = _table(field.annotation)
+    for name, description, table, many in tables(model):
         heading = f"[[{name}]]" if many else f"[{name}]"
-        lines += ["", f"## `{heading}`", "", field.description or "", "", "| key | values | default | what it does |"]
+        lines += ["", f"## `{heading}`", "", description, "", "| key | values | default | what it does |"]
         lines += ["|---|---|---|---|", *_rows(table)]
     return "\n".join(lines) + "\n"
 
 
+def tables(model: type[BaseModel], before: str = "") -> Iterator[tuple[str, str, type[BaseModel], bool]]:
+    """All tables below a model, those within tables too: name, description, model, and whether there may be many."""
+    for key, field in model.model_fields.items():
+        table = _table(field.annotation)
+        if table is not None:
+            yield f"{before}{key}", field.description or "", table, field.annotation is not table
+            yield from tables(table, f"{before}{key}.")
+
+
 def _rows(table: type[BaseModel]) -> Iterator[str]:
     for key, field in table.model_fields.items():
-        default = "needed" if field.is_required() else f"`{_shown(key, field.default)}`"
-        yield f"| `{key}` | {_cell(values_of(key, field))} | {_cell(default)} | {_cell(field.description or '')} |"
+        if _table(field.annotation) is None:
+            default = "needed" if field.is_required() else f"`{_shown(field)}`"
+            yield f"| `{key}` | {_cell(values_of(field))} | {_cell(default)} | {_cell(field.description or '')} |"
 
 
-def _table(annotation: Any) -> tuple[type[BaseModel], bool]:
-    """The model behind a field of the settings, and whether there may be many of it."""
+def _table(annotation: Any) -> type[BaseModel] | None:
+    """The model behind a field of the settings, alone or in a list; None for a value."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation, False
-    return next(part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, BaseModel)), True
+        return annotation
+    return next((part for part in get_args(annotation) if isinstance(part, type) and issubclass(part, BaseModel)), None)
 
 
-def values_of(key: str, field: FieldInfo) -> str:
-    """What may be written, in words."""
+def _kinds(field: FieldInfo) -> tuple[list[Any], bool]:
+    """The types that a value may have, and whether it may be absent as well."""
     annotation = field.annotation
     parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     kinds = [part for part in parts if part is not type(None)]
+    return kinds, len(kinds) < len(parts)
+
+
+def values_of(field: FieldInfo) -> str:
+    """What may be written, in words."""
+    kinds, absent = _kinds(field)
     if get_origin(kinds[0]) is Literal:
         return ", ".join(f'`"{value}"`' for value in get_args(kinds[0]))
-    if key in _CREDITS:
-        return "a number of credits"
-    if key in _GPUS:
-        return 'a share of a GPU: 0, a fraction such as `"1/4"`, a whole number'
-    or_off = ' or `"off"`' if len(kinds) < len(parts) and kinds[0] in (timedelta, time) else ""
-    known = {timedelta: "a duration", time: "a time of day", str: "text", int: "a whole number", float: "a number"}
-    return known.get(kinds[0], "a list of names") + or_off
+    or_off = ' or `"off"`' if absent and kinds[0] in (timedelta, time) else ""
+    return _KINDS.get(kinds[0], "a list of names") + or_off
 
 
-def _shown(key: str, value: Any) -> str:
+def _shown(field: FieldInfo) -> str:
     """A default as it is written in the file."""
+    value: Any = field.default
+    (kind, *_), _ = _kinds(field)
+    if value is None:
+        return '"off"' if kind in (timedelta, time) else "none"
+    if kind is MicroCredits:
+        return str(Fraction(value, CREDIT))
+    if kind is MilliGpu:
+        return str(Fraction(value, WHOLE_GPU))
     if isinstance(value, timedelta):
-        minutes, seconds = divmod(int(value.total_seconds()), 60)
-        hours, rest = divmod(minutes, 60)
-        return (
-            f'"{seconds + 60 * minutes} s"' if seconds else f'"{minutes} min"' if rest or not hours else f'"{hours} h"'
-        )
+        return f'"{_duration(int(value.total_seconds()))}"'
     if isinstance(value, time):
         return f'"{value:%H:%M}"'
-    if value is None:
-        return '"off"' if key in ("with_gpu", "without_gpu", "at") else "none"
-    if key in _CREDITS:
-        return str(Fraction(value, CREDIT))
-    if key in _GPUS:
-        return str(Fraction(value, 1000))
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, tuple):
         return "[" + ", ".join(f'"{each}"' for each in value) + "]"
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
+def _duration(seconds: int) -> str:
+    """In the largest unit that is exact."""
+    if seconds % 60:
+        return f"{seconds} s"
+    return f"{seconds // 3600} h" if seconds % 3600 == 0 else f"{seconds // 60} min"
+
+
 # ---- commands ------------------------------------------------------------------------------------------------------
 
 
-def commands_page(parser: argparse.ArgumentParser) -> str:
+def commands_page(parser: CommandParser) -> str:
     """Every command with its arguments, as `--help` has them."""
     lines = [
         "# Commands",
@@ -117,23 +149,26 @@ def commands_page(parser: argparse.ArgumentParser) -> str:
         "In a checkout: `./berth COMMAND`. Exit codes: 0 when all is well, 1 when something was found or failed, 2",
         "for a wrong call.",
     ]
-    for name, command in _commands(parser):
+    for name, command in commands(parser):
         lines += ["", f"## `berth {name}`", "", command.description or "", "", "| argument | what it is |", "|---|---|"]
-        for action in command._actions:
-            shown = ", ".join(action.option_strings) or str(action.metavar or action.dest)
-            if action.option_strings and action.nargs != 0:
-                shown += f" {action.metavar or action.dest.upper()}"
-            lines.append(f"| `{_cell(shown)}` | {_cell(action.help or '')} |")
+        for action in command.taken:
+            lines.append(f"| `{_cell(_call(action))}` | {_cell(action.help or '')} |")
     return "\n".join(lines) + "\n"
 
 
-def _commands(parser: argparse.ArgumentParser, before: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def _call(action: argparse.Action) -> str:
+    """An argument as it is written: its options, and what follows them."""
+    if not action.option_strings:
+        return str(action.metavar or action.dest)
+    shown = ", ".join(action.option_strings)
+    return shown if action.nargs == 0 else f"{shown} {action.metavar or action.dest.upper()}"
+
+
+def commands(parser: CommandParser, before: str = "") -> Iterator[tuple[str, CommandParser]]:
     """All commands below a parser that do something themselves, by their whole names."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for name, command in action.choices.items():
-                below = list(_commands(command, f"{before}{name} "))
-                yield from below or [(before + name, command)]
+    for name, command in parser.commands.items():
+        below = list(commands(command, f"{before}{name} "))
+        yield from below or [(before + name, command)]
 
 
 # ---- REST ----------------------------------------------------------------------------------------------------------
@@ -162,22 +197,63 @@ def operations_page(told: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ---- reasons -------------------------------------------------------------------------------------------------------
 
 
 def reasons_page() -> str:
-    """Every reason by which Berth refuses, with the words that people read where no facts are known."""
+    """Every reason by which Berth refuses, with the words that people read, and why a server ended."""
     lines = [
-        "# Reasons of refusals",
+        "# Reasons",
         "",
-        "A refusal has a reason for programs (`reason` in REST, the label of the Hub's metric) and words for people.",
-        "The words here are those without the facts of the case, which a real refusal adds.",
+        "A reason is one word for programs, and a sentence or two for people. The word never changes its meaning; the",
+        "words may.",
         "",
-        "| reason | words |",
+        "## Why a start was refused",
+        "",
+        "`reason` in the label of the Hub's metric `berth_refusals_total`, and the message in the Hub's answer. The",
+        "words here are made up of an example; a real refusal tells the facts of the case.",
+        "",
+        "| reason | for example |",
         "|---|---|",
     ]
-    lines += [f"| `{reason.value}` | {_cell(words(Refused(reason)))} |" for reason in sorted(Reason)]
+    lines += [
+        f"| `{reason.value}` | {_cell(words(Refused(reason, **_EXAMPLE, **_OF_ONE.get(reason, {}))))} |"
+        for reason in sorted(Reason)
+    ]
+    lines += ["", "## Why a server ended", "", "`stop_reason` of a lease. Some are kept for what is not built yet.", ""]
+    lines += ["| reason | words |", "|---|---|"]
+    lines += [f"| `{reason.value}` | {_cell(STOP_WORDS[reason])} |" for reason in StopReason]
     return "\n".join(lines) + "\n"
+
+
+#: Facts of which refusals make their words; each takes those that it knows.
+_EXAMPLE: Mapping[str, object] = {
+    "profile": "gpu-1",
+    "image": "course",
+    "account": "lab-a",
+    "payer": "lab-a",
+    "option": "gpu",
+    "name": "ada lovelace",
+    "allowed": "cpu, gpu-1-4",
+    "asked": 1000,
+    "held": 250,
+    "largest": 750,
+    "devices": 1,
+    "available": 30_000,
+    "needed": 250_000,
+    "seconds": 120,
+    "exit_code": 1,
+}
+#: Facts that mean something else in each refusal.
+_OF_ONE: Mapping[Reason, Mapping[str, object]] = {
+    Reason.PROFILE_UNKNOWN: {"known": "cpu, gpu-1-4"},
+    Reason.IMAGE_UNKNOWN: {"known": "this-environment"},
+    Reason.OPTION_UNKNOWN: {"known": "profile, image, payer"},
+    Reason.ACCOUNT_FORBIDDEN: {"known": "lab-b"},
+    Reason.TOO_MANY_SERVERS: {"limit": 3},
+    Reason.TOO_MANY_GPUS: {"limit": 1000},
+    Reason.MONTHLY_LIMIT: {"limit": 30_000_000, "used": 29_900_000},
+}
 
 
 def _cell(text: str) -> str:

@@ -181,7 +181,7 @@ def latest(boots: Sequence[Heartbeat]) -> list[Heartbeat]:
 
 
 #: What the workers count and measure, in the words of their vitals.
-_COUNTS = {
+COUNTS = {
     "cycles": "Cycles that this process has ended, failed ones too.",
     "errors": "Cycles that did not do all their work.",
     "reclaims": "Servers that were reclaimed for being idle.",
@@ -189,7 +189,7 @@ _COUNTS = {
     "notices_failed": "Notices at which the site's own function failed or hung; they are lost.",
     "notices_dropped": "Notices that were dropped because too many waited.",
 }
-_GAUGES = {
+GAUGES = {
     "cycle_duration_seconds": "How long the last cycle took.",
     "cycle_period_seconds": "How long the pause between cycles is.",
     "blind_devices": "Devices whose use cannot be read.",
@@ -207,13 +207,13 @@ def _worker(role: str, name: str, boots: Sequence[Heartbeat], now: datetime) -> 
         if vitals.last_success is not None:
             ages.add_metric((host,), _age(vitals.last_success, now))
     found: list[Metric] = [ages]
-    for count, words in _COUNTS.items():
+    for count, words in COUNTS.items():
         counter = CounterMetricFamily(f"berth_{name}_{count}", words, labels=("host",))
         for host, vitals in told:
             if count in vitals.counts:
                 counter.add_metric((host,), vitals.counts[count])
         found.append(counter)
-    for gauge, words in _GAUGES.items():
+    for gauge, words in GAUGES.items():
         family = GaugeMetricFamily(f"berth_{name}_{gauge}", words, labels=("host",))
         for host, vitals in told:
             if gauge in vitals.gauges:

@@ -59,6 +59,7 @@ PURE: dict[str, frozenset[str]] = {
     "hub_config/settings_groups.py": frozenset({"pydantic"}),
     "hub_config/roles.py": frozenset(),
     "hub_config/placeholders.py": frozenset(),
+    "hub_config/log_events.py": frozenset(),
 }
 
 #: Seams: Protocols and the values they speak of.
@@ -140,7 +141,12 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "hub_config/reference.py",  # says what the settings are
         "quota/api/*",  # REST: shapes, checks and document from one source
     ),
-    "prometheus_client": ("quota/web/metrics.py", "quota/web/scrape.py", "spawner/metrics.py"),
+    "prometheus_client": (
+        "quota/web/metrics.py",
+        "quota/web/scrape.py",
+        "spawner/metrics.py",
+        "hub_config/reference_running.py",  # says what the metrics are
+    ),
     "pythonjsonlogger": ("hub_config/logs.py",),
     "jinja2": ("quota/web/*", "hub_config/*", "spawner/form.py"),  # the form on the Hub's start page
     "pygal": ("quota/web/charts.py",),
