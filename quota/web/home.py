@@ -54,9 +54,10 @@ class HomeServer:
 
 @dataclass(frozen=True, slots=True)
 class HomeEnded:
-    """One of the last servers that ended: why, and what was charged."""
+    """One of the last servers that ended: why, and what was charged. `name` is the Hub's."""
 
     lease: str
+    name: str
     server: str
     share: str
     ended: str
@@ -162,6 +163,7 @@ def _ended(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeEnded:
     moment = lease.ended_at or lease.started_at or lease.requested_at
     return HomeEnded(
         lease=lease.id,
+        name=lease.holder.server,
         server=server_words(lease.holder.server),
         share=f"{lease.profile}, {share_words(lease)}",
         ended=clock_words(moment, tz),
