@@ -27,6 +27,7 @@ from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
 from quota.groups import Group
+from quota.i18n import N_
 from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.nightly import Nightly
@@ -51,7 +52,7 @@ log = logging.getLogger("berth.compose")
 BEAT_SECONDS = 5
 WAKE_SECONDS = 0.5  # between looks at the clock
 
-ISOLATION_WORDS = (
+ISOLATION_WORDS = N_(
     "This is a trial on one machine: every notebook runs as the same system user, so nothing isolates users "
     "from each other, and a share of a GPU is kept by agreement only."
 )

@@ -77,7 +77,7 @@ def language() -> str:
 
 def _(message: str, /, **values: Any) -> str:
     """The message in this context's language, with its `%(name)s` filled in."""
-    words = _catalogue().gettext(message)
+    words = _catalogue().gettext(message) if message else ""  # "" is the catalogue's own head
     return words % values if values else words
 
 

@@ -94,6 +94,12 @@ START_FAILED = told("the start failed: %(reason)s")
 SIGNAL = told("signal %(number)s")
 EXIT_CODE = told("exit code %(code)s")
 
+# ---- why something that was sent cannot be used ------------------------------------------------------------------
+
+TOO_LONG = told("longer than %(number)s characters")
+NAME_TOO_LONG = told("it is longer than %(number)s characters")
+NAME_SIGN = told("it contains %(sign)s")
+
 _LISTS = (("; ", N_("%(one)s; %(more)s")), (", ", N_("%(one)s, %(more)s")))
 
 

@@ -21,7 +21,8 @@ from quota.groups import group_of, payers_of
 from quota.i18n import _
 from quota.leases import Device, Price
 from quota.pricing import hold_for, hourly
-from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits, show_share
+from quota.said import share_said
+from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits
 from spawner.fleet import SHARED_MODES, free_now, offered
 from spawner.profiles import Profile, images_of, memory_words, open_profiles, profile_memory
 from spawner.sharing import isolation
@@ -151,10 +152,10 @@ def view(facts: Facts) -> View:
     image = facts.chosen.get("image")
     return View(
         cards=tuple(_checked(card) if card.name == checked else card for card in cards),
-        images=tuple(facts.images.items()),
+        images=tuple((name, _(title)) for name, title in facts.images.items()),
         image=image if isinstance(image, str) and image in facts.images else "",
         balance=show_credits(facts.available),
-        backend_words=facts.backend_words,
+        backend_words=_(facts.backend_words) if facts.backend_words else "",
         share_words=_share_words(facts),
         simulated=any(device.simulated for device in facts.devices),
         payers=tuple((purse.account, _title(purse)) for purse in facts.purses),
@@ -184,7 +185,7 @@ def _offers(facts: Facts, profile: Profile) -> tuple[Offer, ...]:
     return tuple(
         Offer(
             purse.account,
-            f"{show_credits(purse.available)} credits: {_hours(purse.available, per_hour)}" if per_hour else "",
+            _buys(purse.available, per_hour) if per_hour else "",
             _why_not(facts, profile, free, purse),
         )
         for purse in facts.purses
@@ -202,11 +203,11 @@ def _card(facts: Facts, profile: Profile, offers: tuple[Offer, ...], payer: str)
     free = free_now(profile, facts.devices)
     return Card(
         name=profile.name,
-        title=profile.title,
-        share="" if profile.share_words == profile.title else profile.share_words,
-        description=profile.description,
+        title=_(profile.title),
+        share="" if profile.share_words == profile.title else share_said(profile.share, profile.count),
+        description=_(profile.description) if profile.description else "",
         memory=memory_words(profile_memory(facts.devices, profile)),
-        free="" if free is None else f"{free} free now",
+        free="" if free is None else _("%(number)s free now", number=free),
         price=_price(per_hour),
         buys=offer.buys,
         why_not=offer.why_not,
@@ -220,27 +221,24 @@ def _why_not(facts: Facts, profile: Profile, free: int | None, purse: Purse) -> 
     """The first reason against it, in the order in which the book and the placement would find it."""
     limits, hold = facts.limits, hold_for(facts.price, profile.weight, HOLD_SECONDS)
     if not images_of(profile, facts.images):
-        return "no image for it here"
+        return _("no image for it here")
     if limits.profiles is not None and profile.name not in limits.profiles:
-        return "not open to you; an admin can allow it"
+        return _("not open to you; an admin can allow it")
     if limits.max_servers == 0:
-        return "you may not run servers at present"
+        return _("you may not run servers at present")
     if profile.weight and limits.max_gpu_milli is not None and profile.weight > limits.max_gpu_milli:
-        return (
-            f"over your limit ({show_share(limits.max_gpu_milli)} at once)"
-            if limits.max_gpu_milli
-            else "no GPU for you"
-        )
+        most = share_said(limits.max_gpu_milli)
+        return _("over your limit (%(share)s at once)", share=most) if limits.max_gpu_milli else _("no GPU for you")
     if group_of(purse.account) is not None:
         unpaid = _unpaid(purse, profile, hold)
         if unpaid:
             return unpaid
     elif hold and hold > purse.available:
-        return "your balance is too low"
+        return _("your balance is too low")
     if not offered(profile, facts.devices):
-        return "this site has no such GPU" if facts.devices else "this site has no GPU"
+        return _("this site has no such GPU") if facts.devices else _("this site has no GPU")
     if free == 0:
-        return "none is free right now"
+        return _("none is free right now")
     return ""
 
 
@@ -266,8 +264,10 @@ def _share_words(facts: Facts) -> str:
 
 def _price(per_hour: int) -> str:
     if not per_hour:
-        return "free of charge"
-    return f"{show_rate(per_hour)} credit{'' if per_hour == CREDIT else 's'} per hour"
+        return _("free of charge")
+    if per_hour == CREDIT:
+        return _("1 credit per hour")
+    return _("%(amount)s credits per hour", amount=show_rate(per_hour))
 
 
 def show_rate(per_hour: int) -> str:
@@ -276,14 +276,16 @@ def show_rate(per_hour: int) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
-def _hours(available: int, per_hour: int) -> str:
-    """How long the balance lasts, cut, never rounded up: "787 h", "3.5 h", "12 min", "nothing"."""
-    seconds = max(0, available) * SECONDS_PER_HOUR // per_hour
-    if seconds >= 10 * SECONDS_PER_HOUR:
-        return f"{seconds // SECONDS_PER_HOUR} h of this profile"
-    if seconds >= SECONDS_PER_HOUR:
-        return f"{seconds * 10 // SECONDS_PER_HOUR / 10:g} h of this profile"
-    return f"{seconds // 60} min of this profile" if seconds >= 60 else "not a minute of this profile"
+def _buys(available: int, per_hour: int) -> str:
+    """How long the balance lasts, cut, never rounded up: "787 h", "3.5 h", "12 min", not a minute."""
+    seconds, credits = max(0, available) * SECONDS_PER_HOUR // per_hour, show_credits(available)
+    if seconds < 60:
+        return _("%(credits)s credits: not a minute of this profile", credits=credits)
+    if seconds < SECONDS_PER_HOUR:
+        return _("%(credits)s credits: %(minutes)s min of this profile", credits=credits, minutes=seconds // 60)
+    tenths = seconds * 10 // SECONDS_PER_HOUR
+    hours = f"{tenths // 10}" if tenths >= 100 else f"{tenths / 10:g}"
+    return _("%(credits)s credits: %(hours)s h of this profile", credits=credits, hours=hours)
 
 
 @cache

@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from quota.errors import Reason, Refused
+from quota.i18n import N_
+from quota.told import NAME_SIGN, NAME_TOO_LONG
 
 MAX_USERNAME: Final = 80
 #: Allowed in a user name besides Unicode letters and digits.
@@ -42,16 +44,16 @@ def check_username(name: str) -> None:
 
 def _fault(name: str) -> str:
     if not name:
-        return "it is empty"
+        return N_("it is empty")
     if len(name) > MAX_USERNAME:
-        return f"it is longer than {MAX_USERNAME} characters"
+        return NAME_TOO_LONG % {"number": MAX_USERNAME}
     for sign in name:
         if not (sign.isalpha() or sign.isdecimal() or sign in SIGNS):
-            return f"it contains {sign!r}" if sign.isprintable() else "it contains an invisible character"
+            return NAME_SIGN % {"sign": repr(sign)} if sign.isprintable() else N_("it contains an invisible character")
     if not any(sign.isalpha() or sign.isdecimal() for sign in name):
-        return "it has no letter and no digit"
+        return N_("it has no letter and no digit")
     if name != name.lower() or name != unicodedata.normalize("NFC", name):
-        return "it is not in lower case"
+        return N_("it is not in lower case")
     return ""
 
 

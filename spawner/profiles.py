@@ -11,7 +11,9 @@ from dataclasses import dataclass
 
 from quota.errors import Reason, Refused
 from quota.groups import Group, leads_of, payers_of
+from quota.i18n import N_, _
 from quota.leases import Device
+from quota.told import TOO_LONG
 from quota.units import WHOLE_GPU, MilliGpu, show_share
 
 #: The options of a start, all of them optional strings. Later ones are added here and nowhere else.
@@ -87,12 +89,14 @@ class Profile:
 
 #: The profiles of a fresh installation; the first one is what a start without options gets.
 DEFAULT_PROFILES: tuple[Profile, ...] = (
-    Profile("cpu", "CPU only", description="No GPU: for reading, writing and preparing data."),
-    Profile("gpu-1-8", "1/8 GPU", MilliGpu(125), 1, description="An eighth of a GPU: for trying things out."),
-    Profile("gpu-1-4", "1/4 GPU", MilliGpu(250), 1, description="A quarter of a GPU: for small models."),
-    Profile("gpu-1-2", "1/2 GPU", MilliGpu(500), 1, description="Half a GPU: for middle-sized models."),
-    Profile("gpu-1", "1 GPU", WHOLE_GPU, 1, description="A whole GPU that nobody else uses meanwhile."),
-    Profile("gpu-2", "2 GPUs", WHOLE_GPU, 2, description="Two whole GPUs of one machine, for training on both."),
+    Profile("cpu", N_("CPU only"), description=N_("No GPU: for reading, writing and preparing data.")),
+    Profile("gpu-1-8", N_("1/8 GPU"), MilliGpu(125), 1, description=N_("An eighth of a GPU: for trying things out.")),
+    Profile("gpu-1-4", N_("1/4 GPU"), MilliGpu(250), 1, description=N_("A quarter of a GPU: for small models.")),
+    Profile("gpu-1-2", N_("1/2 GPU"), MilliGpu(500), 1, description=N_("Half a GPU: for middle-sized models.")),
+    Profile("gpu-1", N_("1 GPU"), WHOLE_GPU, 1, description=N_("A whole GPU that nobody else uses meanwhile.")),
+    Profile(
+        "gpu-2", N_("2 GPUs"), WHOLE_GPU, 2, description=N_("Two whole GPUs of one machine, for training on both.")
+    ),
 )
 
 
@@ -147,7 +151,7 @@ def _payer(account: str, allowed: Sequence[str]) -> str:
 
 def _strings(options: object) -> dict[str, str]:
     if not isinstance(options, Mapping):
-        raise Refused(Reason.OPTION_INVALID, option="user_options", why="not a set of named options")
+        raise Refused(Reason.OPTION_INVALID, option="user_options", why=N_("not a set of named options"))
     sent: dict[str, str] = {}
     for key, value in options.items():
         if not isinstance(key, str) or key not in OPTIONS:
@@ -161,13 +165,13 @@ def _strings(options: object) -> dict[str, str]:
 
 def _fault(value: object) -> str:
     if not isinstance(value, str):
-        return "not text"
+        return N_("not text")
     if not value:
-        return "empty"
+        return N_("empty")
     if len(value) > MAX_VALUE:
-        return f"longer than {MAX_VALUE} characters"
+        return TOO_LONG % {"number": MAX_VALUE}
     if not value.isprintable():
-        return "not plain text: it contains a control character"
+        return N_("not plain text: it contains a control character")
     return ""
 
 
@@ -255,10 +259,18 @@ def memory_words(memory: MemoryRange | None) -> str:
     if memory is None:
         return ""
     low, high = show_gb(memory.low_mib), show_gb(memory.high_mib)
-    partly = ", where it is known" if memory.partial else ""
     if low == high:
-        return f"about {low} of GPU memory{partly}"
-    return f"{low.removesuffix(' GB')} to {high} of GPU memory, depending on the card{partly}"
+        return (
+            _("about %(amount)s of GPU memory, where it is known", amount=low)
+            if memory.partial
+            else _("about %(amount)s of GPU memory", amount=low)
+        )
+    low = low.removesuffix(" GB")
+    return (
+        _("%(low)s to %(high)s of GPU memory, depending on the card, where it is known", low=low, high=high)
+        if memory.partial
+        else _("%(low)s to %(high)s of GPU memory, depending on the card", low=low, high=high)
+    )
 
 
 def show_gb(mib: int) -> str:

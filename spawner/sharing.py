@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from quota.i18n import N_, _
 from quota.leases import Slot
 from quota.units import WHOLE_GPU
 
@@ -73,33 +74,45 @@ class Isolation:
     """What a sharing mode really enforces between those who share: a class and one honest sentence."""
 
     word: str  # hard, firm, cooperative, none
-    sentence: str
+    first: str
+    second: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """One or two, in the reader's language."""
+        return f"{_(self.first)} {_(self.second)}" if self.second else _(self.first)
 
     def __str__(self) -> str:
-        return f"{self.word}: {self.sentence}"
+        return _("%(word)s: %(sentence)s", word=_(self.word), sentence=self.sentence)
 
 
-_CPU = Isolation("none", "CPU only: no GPU is given, and there is none to divide.")
-_UNKNOWN = Isolation("none", "Nothing keeps those who share this GPU apart.")
-_WHOLE = Isolation("hard", "A whole GPU: no other server can open it while you hold it.")
+_CPU = Isolation(N_("none"), N_("CPU only: no GPU is given, and there is none to divide."))
+_UNKNOWN = Isolation(N_("none"), N_("Nothing keeps those who share this GPU apart."))
+_WHOLE = Isolation(N_("hard"), N_("A whole GPU: no other server can open it while you hold it."))
 _WHOLE_UNFENCED = Isolation(
-    "cooperative",
-    "A whole GPU: nobody else is placed on it while you hold it, but all servers run as one system user, and nothing "
-    "stops a program that opens a GPU it was not given.",
+    N_("cooperative"),
+    N_(
+        "A whole GPU: nobody else is placed on it while you hold it, but all servers run as one system user, and "
+        "nothing stops a program that opens a GPU it was not given."
+    ),
 )
-_UNFENCED = " All servers run as one system user, and nothing stops a program that opens a GPU it was not given."
+_UNFENCED = N_("All servers run as one system user, and nothing stops a program that opens a GPU it was not given.")
 _PART: Mapping[str, Isolation] = MappingProxyType(
     {
-        "mig": Isolation("hard", "The GPU itself divides memory and compute; a neighbour cannot take yours."),
+        "mig": Isolation(N_("hard"), N_("The GPU itself divides memory and compute; a neighbour cannot take yours.")),
         "mps": Isolation(
-            "firm",
-            "The driver limits memory and compute of each process, but several processes of one server add up, and a "
-            "neighbour's crash can stop your work.",
+            N_("firm"),
+            N_(
+                "The driver limits memory and compute of each process, but several processes of one server add up, and "
+                "a neighbour's crash can stop your work."
+            ),
         ),
         "time-slice": Isolation(
-            "cooperative",
-            "Frameworks are asked to keep to their part of the memory; a program that ignores this can take more, and "
-            "compute time is shared with the neighbours.",
+            N_("cooperative"),
+            N_(
+                "Frameworks are asked to keep to their part of the memory; a program that ignores this can take more, "
+                "and compute time is shared with the neighbours."
+            ),
         ),
     }
 )
@@ -118,4 +131,4 @@ def isolation(mode: str, share: int = 1, *, fenced: bool = False) -> Isolation:
     part = _PART.get(mode, _UNKNOWN)
     if fenced or part.word in ("cooperative", "none"):
         return part
-    return Isolation("cooperative", part.sentence + _UNFENCED)
+    return Isolation("cooperative", part.first, _UNFENCED)
