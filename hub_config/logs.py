@@ -163,12 +163,13 @@ def _log_uncaught(kind: type[BaseException], error: BaseException, trace: Any) -
 def set_up_hub(c: Any, folder: Path, settings: Settings) -> None:
     """The Hub's own loggers, tornado's and ours into one file; its console shows only what precedes this."""
     from quota.web.arrival import RequestId
+    from quota.web.compressed import CompressedFiles
 
     handler = set_up("hub", folder, settings)
     c.JupyterHub.log_level = settings.logs.level.upper()
     c.JupyterHub.extra_log_handlers = [_Shared(handler)]
     c.JupyterHub.logging_config = {"loggers": {"JupyterHub": {"handlers": [], "level": settings.logs.level.upper()}}}
-    c.JupyterHub.tornado_settings.update({"transforms": [RequestId], "log_function": log_hub_request})
+    c.JupyterHub.tornado_settings.update({"transforms": [RequestId, CompressedFiles], "log_function": log_hub_request})
 
 
 class _Shared(logging.Handler):

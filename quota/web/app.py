@@ -14,6 +14,7 @@ from quota.book_timing import time_transactions
 from quota.web.access import log_request
 from quota.web.arrival import RequestId
 from quota.web.base import plain_problem
+from quota.web.compressed import CompressedFiles
 from quota.web.hub import HubClient
 from quota.web.interface import Interface
 from quota.web.metrics import Meters
@@ -95,7 +96,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     time_transactions(parts.book.store, meters.transaction)
     return Application(
         routes,
-        transforms=[RequestId],
+        transforms=[RequestId, CompressedFiles],
         default_handler_class=PageNotFound,
         default_handler_args=common,
         log_function=log_request,
