@@ -31,3 +31,11 @@ def duration_said(duration: timedelta) -> str:
     if hours < 48:
         return _("%(hours)s h %(minutes)s min", hours=hours, minutes=f"{minutes:02d}")
     return _("%(days)s d %(hours)s h", days=hours // 24, hours=hours % 24)
+
+
+def sentences(*parts: str) -> str:
+    """Whole sentences one after the other, those that are empty left out."""
+    first, *rest = [part for part in parts if part] or [""]
+    for part in rest:
+        first = _("%(one)s %(more)s", one=first, more=part)
+    return first

@@ -10,8 +10,10 @@ from typing import Final
 
 from quota.errors import Reason, Refused
 from quota.groups import group_of
-from quota.i18n import _
-from quota.units import show_credits, show_share
+from quota.i18n import _, _n
+from quota.said import sentences, share_said
+from quota.told import retold
+from quota.units import show_credits
 
 Facts = Mapping[str, object]
 
@@ -59,16 +61,16 @@ def status(reason: Reason) -> int:
 # ---- facts ------------------------------------------------------------------------------------------------------
 
 
-def _text(facts: Facts, key: str) -> str:
-    """A fact in quotes with a space before it, or nothing."""
-    value = facts.get(key)
-    return f" “{_short(value)}”" if value not in (None, "") else ""
-
-
 def _short(value: object, most: int = 60) -> str:
     """One printable line of at most `most` signs."""
     text = "".join(sign if sign.isprintable() else "?" for sign in str(value))
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _named(facts: Facts, key: str, most: int = 60) -> str:
+    """A fact as it can stand in a sentence; "" where there is none."""
+    value = facts.get(key)
+    return _short(value, most) if value not in (None, "") else ""
 
 
 def _number(facts: Facts, key: str) -> int | None:
@@ -76,113 +78,172 @@ def _number(facts: Facts, key: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _known(facts: Facts, before: str) -> str:
-    known = facts.get("known")
-    return f"{before} {_short(known, 300)}." if isinstance(known, str) and known else ""
-
-
 def _gpus(milli: int) -> str:
-    return "no GPU" if milli == 0 else show_share(milli, 1)
+    return _("no GPU") if milli == 0 else share_said(milli, 1)
+
+
+def _choose_known(facts: Facts) -> str:
+    known = facts.get("known")
+    if isinstance(known, str) and known:
+        return _("Choose one of: %(names)s.", names=_short(known, 300))
+    return _("Choose one on the start page.")
 
 
 # ---- one function for each reason that has facts ----------------------------------------------------------------
 
 
 def _profile_unknown(facts: Facts) -> str:
-    remedy = _known(facts, " Choose one of:") or " Choose one on the start page."
-    return f"There is no profile{_text(facts, 'profile')}.{remedy}"
+    profile = _named(facts, "profile")
+    what = _("There is no profile “%(profile)s”.", profile=profile) if profile else _("There is no such profile.")
+    return sentences(what, _choose_known(facts))
 
 
 def _profile_forbidden(facts: Facts) -> str:
-    allowed = facts.get("allowed")
-    remedy = f"Choose one of: {_short(allowed, 300)}" if allowed not in (None, "", "none") else "Choose another one"
-    groups, ask = facts.get("groups"), facts.get("ask")
+    profile, groups = _named(facts, "profile"), _named(facts, "groups", 200)
     if groups:
-        who = f"{_short(ask, 200)} or an admin" if ask else "an admin"
-        return (
-            f"The profile{_text(facts, 'profile')} is for members of {_short(groups, 200)} only. "
-            f"{remedy}, or ask {who} to add you."
+        what = (
+            _("The profile “%(profile)s” is for members of %(groups)s only.", profile=profile, groups=groups)
+            if profile
+            else _("This profile is for members of %(groups)s only.", groups=groups)
         )
-    return f"The profile{_text(facts, 'profile')} is not open to you. {remedy}, or ask an admin to allow it."
+    else:
+        what = (
+            _("The profile “%(profile)s” is not open to you.", profile=profile)
+            if profile
+            else _("This profile is not open to you.")
+        )
+    return sentences(what, _other_profile(facts))
+
+
+def _other_profile(facts: Facts) -> str:
+    allowed = _named(facts, "allowed", 300)
+    names = "" if allowed == "none" else allowed
+    if facts.get("groups"):
+        if names:
+            return _("Choose one of: %(names)s, or ask %(who)s to add you.", names=names, who=_whom(facts))
+        return _("Choose another one, or ask %(who)s to add you.", who=_whom(facts))
+    if names:
+        return _("Choose one of: %(names)s, or ask an admin to allow it.", names=names)
+    return _("Choose another one, or ask an admin to allow it.")
 
 
 def _image_unknown(facts: Facts) -> str:
-    remedy = _known(facts, " Choose one of:") or " Choose one on the start page."
-    return f"The image{_text(facts, 'image')} cannot be started with this profile.{remedy}"
+    image = _named(facts, "image")
+    what = (
+        _("The image “%(image)s” cannot be started with this profile.", image=image)
+        if image
+        else _("This image cannot be started with this profile.")
+    )
+    return sentences(what, _choose_known(facts))
 
 
 def _account_unknown(facts: Facts) -> str:
-    return f"There is no account{_text(facts, 'account')}. Leave the payer out to be charged yourself."
+    account = _named(facts, "account")
+    what = _("There is no account “%(account)s”.", account=account) if account else _("There is no such account.")
+    return sentences(what, _("Leave the payer out to be charged yourself."))
 
 
 def _account_forbidden(facts: Facts) -> str:
-    allowed, unpaid = facts.get("allowed"), facts.get("unpaid")
+    allowed, account = _named(facts, "allowed", 300), _named(facts, "account")
     remedy = _("Leave the payer out to be charged yourself.")
     if allowed:
-        remedy = _("Who can pay for you: %(allowed)s. Without a payer it is you.", allowed=_short(allowed, 300))
-    if unpaid:
-        why = _("The group %(group)s does not pay for servers; an admin can change that.", group=_short(unpaid))
+        remedy = _("Who can pay for you: %(allowed)s. Without a payer it is you.", allowed=allowed)
+    if facts.get("unpaid"):
+        unpaid = _short(facts["unpaid"])
+        why = _("The group %(group)s does not pay for servers; an admin can change that.", group=unpaid)
+    elif account:
+        why = _("You may not charge the account “%(account)s”.", account=account)
     else:
-        account = facts.get("account")
-        why = _("You may not charge the account %(account)s.", account=f"“{_short(account)}”" if account else "")
-    return f"{why} {remedy}"
+        why = _("You may not charge this account.")
+    return sentences(why, remedy)
 
 
 def _option_unknown(facts: Facts) -> str:
-    remedy = _known(facts, " A start takes only:") or " Leave it out."
-    return f"A start has no option{_text(facts, 'option')}.{remedy}"
+    option, known = _named(facts, "option"), facts.get("known")
+    what = _("A start has no option “%(option)s”.", option=option) if option else _("A start has no such option.")
+    if isinstance(known, str) and known:
+        return sentences(what, _("A start takes only: %(names)s.", names=_short(known, 300)))
+    return sentences(what, _("Leave it out."))
 
 
 def _option_invalid(facts: Facts) -> str:
-    why = facts.get("why")
-    return (
-        f"The option{_text(facts, 'option')} cannot be used{f': it is {_short(why)}' if why else ''}."
-        " Send one short text, or leave it out."
-    )
+    option, why = _named(facts, "option"), retold(_named(facts, "why"))
+    what = _("The option “%(option)s” cannot be used.", option=option) if option else _("An option cannot be used.")
+    return sentences(what, _("It is %(why)s.", why=why) if why else "", _("Send one short text, or leave it out."))
 
 
 def _user_name_invalid(facts: Facts) -> str:
-    why = facts.get("why")
-    return (
-        f"The user name{_text(facts, 'name')} cannot be used here{f': {_short(why)}' if why else ''}. "
-        "Names have letters, digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits."
-    )
+    name, why = _named(facts, "name"), retold(_named(facts, "why"))
+    if name and why:
+        what = _("The user name “%(name)s” cannot be used here: %(why)s.", name=name, why=why)
+    elif name:
+        what = _("The user name “%(name)s” cannot be used here.", name=name)
+    else:
+        what = _("This user name cannot be used here.")
+    rule = _("Names have letters, digits and the signs . _ - @, up to 80 of them; ask an admin for one that fits.")
+    return sentences(what, rule)
 
 
 def _too_many_servers(facts: Facts) -> str:
     limit = _number(facts, "limit")
     if limit == 0:
-        return "You may not run servers at present. Ask an admin to raise your limit."
-    allowed = f"as many servers as you may at once ({limit})" if limit is not None else "as many servers as you may"
-    return f"You are running {allowed}. Stop one and try again, or ask an admin to raise the limit."
+        return _("You may not run servers at present. Ask an admin to raise your limit.")
+    what = (
+        _("You are running as many servers as you may.")
+        if limit is None
+        else _("You are running as many servers as you may at once (%(limit)s).", limit=limit)
+    )
+    return sentences(what, _("Stop one and try again, or ask an admin to raise the limit."))
 
 
 def _too_many_gpus(facts: Facts) -> str:
     limit, asked, held = (_number(facts, key) for key in ("limit", "asked", "held"))
-    have = f" You may hold {_gpus(limit)} at once" if limit is not None else " You may not hold so many GPUs at once"
-    have += f" and hold {_gpus(held)} now." if held else "."
-    wanted = f"This needs {_gpus(asked)}." if asked else "This is more than your GPU limit."
-    return f"{wanted}{have} Choose a smaller profile or stop another server; an admin can raise the limit."
+    wanted = _("This needs %(share)s.", share=_gpus(asked)) if asked else _("This is more than your GPU limit.")
+    if limit is None:
+        have = _("You may not hold so many GPUs at once.")
+    elif held:
+        have = _("You may hold %(limit)s at once and hold %(held)s now.", limit=_gpus(limit), held=_gpus(held))
+    else:
+        have = _("You may hold %(limit)s at once.", limit=_gpus(limit))
+    return sentences(wanted, have, _("Choose a smaller profile or stop another server; an admin can raise the limit."))
 
 
 def _monthly_limit(facts: Facts) -> str:
     limit, used = _number(facts, "limit"), _number(facts, "used")
-    of = f" of {show_credits(limit)} credits" if limit is not None else ""
-    so_far = f" ({show_credits(used)} used so far)" if used is not None else ""
-    return (
-        f"Your monthly limit{of} is reached{so_far}. It starts afresh next month; a CPU profile may still be free of "
-        "charge, and an admin can raise the limit."
+    if limit is not None and used is not None:
+        what = _(
+            "Your monthly limit of %(limit)s credits is reached (%(used)s used so far).",
+            limit=show_credits(limit),
+            used=show_credits(used),
+        )
+    elif limit is not None:
+        what = _("Your monthly limit of %(limit)s credits is reached.", limit=show_credits(limit))
+    else:
+        what = _("Your monthly limit is reached.")
+    more = _(
+        "It starts afresh next month; a CPU profile may still be free of charge, and an admin can raise the limit."
     )
+    return sentences(what, more)
 
 
 def _no_credit(facts: Facts) -> str:
-    available, needed = _number(facts, "available"), _number(facts, "needed")
-    have = f"The balance is {show_credits(available)} credits" if available is not None else "The balance is too low"
-    need = f", and this start needs {_credits_up(needed)} set aside" if needed is not None else " for this start"
-    payers = facts.get("payers")
+    available, needed, payers = _number(facts, "available"), _number(facts, "needed"), _named(facts, "payers", 200)
+    if available is not None and needed is not None:
+        what = _(
+            "The balance is %(available)s credits, and this start needs %(needed)s set aside.",
+            available=show_credits(available),
+            needed=_credits_up(needed),
+        )
+    elif available is not None:
+        what = _("The balance of %(available)s credits is too low for this start.", available=show_credits(available))
+    elif needed is not None:
+        what = _("The balance is too low: this start needs %(needed)s credits set aside.", needed=_credits_up(needed))
+    else:
+        what = _("The balance is too low for this start.")
     if payers:
-        return f"{have}{need}. Choose another payer ({_short(payers, 200)}) or a smaller profile, or ask for a grant."
-    return f"{have}{need}. Choose a smaller profile, or ask an admin for a grant."
+        more = _("Choose another payer (%(payers)s) or a smaller profile, or ask for a grant.", payers=payers)
+        return sentences(what, more)
+    return sentences(what, _("Choose a smaller profile, or ask an admin for a grant."))
 
 
 def _credits_up(amount: int) -> str:
@@ -192,51 +253,79 @@ def _credits_up(amount: int) -> str:
 
 
 def _no_room(facts: Facts) -> str:
+    asked, broken = _number(facts, "asked"), _number(facts, "out_of_service")
+    if not asked:
+        wanted = _("There is no room for this profile now.")
+    elif facts.get("simulated") is True:
+        wanted = _("%(share)s (simulated) is not free right now.", share=_gpus(asked))
+    else:
+        wanted = _("%(share)s is not free right now.", share=_gpus(asked))
+    lost = (
+        _n("%(n)s of the devices is out of service.", "%(n)s of the devices are out of service.", broken)
+        if broken
+        else ""
+    )
+    remedy = _("Choose a smaller profile, or try again when somebody stops.")
+    return sentences(wanted, _what_is_left(facts), lost, remedy)
+
+
+def _what_is_left(facts: Facts) -> str:
     asked, largest, whole = (_number(facts, key) for key in ("asked", "largest", "whole"))
-    simulated = " (simulated)" if facts.get("simulated") is True else ""
-    wanted = f"{_gpus(asked)}{simulated} is not free right now" if asked else "There is no room for this profile now"
-    left = ""
     if asked is not None and asked > 1000 and whole is not None:
-        left = f" (whole GPUs free on one machine: {whole})"
-    elif largest is not None:
-        left = f" (the most on one device: {_gpus(largest)})" if largest else " (every device is taken)"
-    broken = _number(facts, "out_of_service")
-    lost = f" {broken} of the devices {'is' if broken == 1 else 'are'} out of service." if broken else ""
-    return f"{wanted}{left}.{lost} Choose a smaller profile, or try again when somebody stops."
+        return _("Whole GPUs free on one machine: %(number)s.", number=whole)
+    if largest is None:
+        return ""
+    return _("The most on one device: %(share)s.", share=_gpus(largest)) if largest else _("Every device is taken.")
 
 
 def _no_devices(facts: Facts) -> str:
     asked, devices = _number(facts, "asked"), _number(facts, "devices")
-    wanted = f"This profile needs {_gpus(asked)}" if asked else "This profile needs a GPU"
-    kind = "simulated GPU" if facts.get("simulated") is True else "GPU"
-    has = "has none" if not devices else f"cannot give that with its {devices} {kind}{'s' if devices != 1 else ''}"
-    return f"{wanted}, and this site {has}. Choose another profile."
+    wanted = _("This profile needs %(share)s.", share=_gpus(asked)) if asked else _("This profile needs a GPU.")
+    if not devices:
+        has = _("This site has none.")
+    elif facts.get("simulated") is True:
+        has = _n(
+            "This site cannot give that with its %(n)s simulated GPU.",
+            "This site cannot give that with its %(n)s simulated GPUs.",
+            devices,
+        )
+    else:
+        has = _n(
+            "This site cannot give that with its %(n)s GPU.",
+            "This site cannot give that with its %(n)s GPUs.",
+            devices,
+        )
+    return sentences(wanted, has, _("Choose another profile."))
 
 
 def _already_held(facts: Facts) -> str:
-    return "This server holds a place already. Stop it, wait until it has ended, and start it again."
+    return _("This server holds a place already. Stop it, wait until it has ended, and start it again.")
 
 
 def _stopping(facts: Facts) -> str:
-    return "The last run of this server is still being stopped. Try again in a minute; if it stays, tell an admin."
+    return _("The last run of this server is still being stopped. Try again in a minute; if it stays, tell an admin.")
 
 
 def _rule_failed(facts: Facts) -> str:
-    which = f" ({_short(facts['rule'])})" if facts.get("rule") else ""
-    return (
-        f"A rule of this site{which} failed, so nothing was started or charged. Tell an administrator: the hub's log "
-        "says why. Then try again."
+    rule = _named(facts, "rule")
+    what = (
+        _("A rule of this site (%(rule)s) failed, so nothing was started or charged.", rule=rule)
+        if rule
+        else _("A rule of this site failed, so nothing was started or charged.")
     )
+    return sentences(what, _("Tell an administrator: the hub's log says why. Then try again."))
 
 
 def _start_failed(facts: Facts) -> str:
     code, tail = facts.get("exit_code"), facts.get("tail")
-    how = f" (exit code {_short(code)})" if code is not None else ""
-    last = f" The last thing it wrote: {_short_tail(tail)}" if tail else ""
-    return (
-        f"The server ended while it was starting{how}. Nothing is charged. Start it again; if it fails again, an admin "
-        f"finds the reason in its log.{last}"
+    what = (
+        _("The server ended while it was starting (exit code %(code)s).", code=_short(code))
+        if code is not None
+        else _("The server ended while it was starting.")
     )
+    more = _("Nothing is charged. Start it again; if it fails again, an admin finds the reason in its log.")
+    last = _("The last thing it wrote: %(tail)s", tail=_short_tail(tail)) if tail else ""
+    return sentences(what, more, last)
 
 
 def _short_tail(tail: object) -> str:
@@ -246,43 +335,59 @@ def _short_tail(tail: object) -> str:
 
 def _start_timeout(facts: Facts) -> str:
     seconds = _number(facts, "seconds")
-    within = f" within {seconds} s" if seconds is not None else " in time"
-    return f"The server did not answer{within} and was given up. Nothing is charged. Start it again, or tell an admin."
+    what = (
+        _("The server did not answer within %(seconds)s s and was given up.", seconds=seconds)
+        if seconds is not None
+        else _("The server did not answer in time and was given up.")
+    )
+    return sentences(what, _("Nothing is charged. Start it again, or tell an admin."))
 
 
 def _stop_requested(facts: Facts) -> str:
-    who = facts.get("by")
-    return f"The server was told to stop while it was starting{f', by {_short(who)}' if who else ''}. Start it again."
+    who = _named(facts, "by")
+    what = (
+        _("The server was told to stop while it was starting, by %(name)s.", name=who)
+        if who
+        else _("The server was told to stop while it was starting.")
+    )
+    return sentences(what, _("Start it again."))
 
 
 def _book_unavailable(facts: Facts) -> str:
-    return "Berth cannot write its book right now, so nothing can be started. Try again in a minute, or tell an admin."
+    return _(
+        "Berth cannot write its book right now, so nothing can be started. Try again in a minute, or tell an admin."
+    )
 
 
 def _log_in_again(facts: Facts) -> str:
-    return (
+    return _(
         "Your log-in has run out, so nobody can tell whether you are still a member. Nothing was started or charged. "
         "Log out, log in again, and start once more."
     )
 
 
 def _not_a_member(facts: Facts) -> str:
-    who = _text(facts, "name") or " you"
-    return (
-        f"The log-in provider knows{who}, but neither that name nor its groups may use this site. "
-        "Ask an admin to let you in."
+    name = _named(facts, "name")
+    what = (
+        _("The log-in provider knows “%(name)s”, but neither that name nor its groups may use this site.", name=name)
+        if name
+        else _("The log-in provider knows you, but neither your name nor your groups may use this site.")
     )
+    return sentences(what, _("Ask an admin to let you in."))
 
 
 def _name_taken(facts: Facts) -> str:
-    return (
-        f"The name{_text(facts, 'name')} belongs to somebody else here, whom the log-in provider knew by it before. "
-        "Ask an admin: either that user is renamed here, or you are at the provider."
+    name = _named(facts, "name")
+    what = (
+        _("The name “%(name)s” belongs to somebody else here, whom the log-in provider knew by it before.", name=name)
+        if name
+        else _("This name belongs to somebody else here, whom the log-in provider knew by it before.")
     )
+    return sentences(what, _("Ask an admin: either that user is renamed here, or you are at the provider."))
 
 
 def _provider_silent(facts: Facts) -> str:
-    return (
+    return _(
         "The log-in provider does not answer, so nobody can log in or be looked up. Nothing was started "
         "or charged, and servers that run go on. Try again in a few minutes, or tell an admin."
     )

@@ -129,7 +129,7 @@ def test_p14_without_gpus_a_start_is_refused_within_a_second(none: Stack) -> Non
     refusal = me.refused({"profile": "gpu-1-8"})
     assert time.monotonic() - started < 1
     assert refusal.status == 409
-    assert "this site has none" in refusal.words
+    assert "This site has none" in refusal.words
     assert me.leases() == []
     assert {free for name, free in me.free_now().items() if name != "cpu"} == {0}
 

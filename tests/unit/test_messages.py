@@ -43,7 +43,7 @@ def test_words_are_total_and_printable(reason: Reason, facts: dict[str, object])
             Refused(Reason.NO_ROOM, profile="gpu-1-2", asked=500, count=1, devices=2, free=500, largest=250, whole=0),
             ["1/2 GPU is not free", "1/4 GPU", "Choose a smaller profile"],
         ),
-        (Refused(Reason.NO_ROOM, asked=1000, largest=0), ["1 GPU is not free", "every device is taken"]),
+        (Refused(Reason.NO_ROOM, asked=1000, largest=0), ["1 GPU is not free", "Every device is taken"]),
         (Refused(Reason.NO_ROOM, asked=2000, largest=1000, whole=1), ["2 GPUs", "free on one machine: 1"]),
         (Refused(Reason.NO_ROOM, asked=125, largest=0, out_of_service=2), ["2 of the devices are out of service"]),
         (Refused(Reason.NO_ROOM, asked=125, largest=0, simulated=True), ["1/8 GPU (simulated) is not free"]),
