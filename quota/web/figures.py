@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from quota.i18n import _
 from quota.leases import Lease, Segment, State
 from quota.metering import span, usage
 from quota.pricing import charge_due, cost, hourly
@@ -78,12 +79,13 @@ def figures(lease: Lease, segments: Sequence[Segment], now: datetime) -> Figures
 def rate_words(segment: Segment) -> str:
     """The pinned price of a segment: "1.00 credit/h"; a GPU's is for a whole one."""
     price = segment.price.gpu_hour if segment.weight else segment.price.cpu_hour
-    return f"{credits_words(price)}{NO_BREAK}{'credit' if price == CREDIT else 'credits'}/h"
+    words = _("%(amount)s credit/h") if price == CREDIT else _("%(amount)s credits/h")
+    return (words % {"amount": credits_words(price)}).replace(" ", NO_BREAK)
 
 
 def line(segment: Segment, duration: timedelta, share: int, count: int) -> Line:
     """The arithmetic of `duration` in one segment. A CPU server's factor is 1 server."""
-    factor = factor_words(share, count) if segment.weight else f"1{NO_BREAK}server"
+    factor = factor_words(share, count) if segment.weight else _("1 server").replace(" ", NO_BREAK)
     amount = exact_credits(cost(segment.price, segment.weight, duration))
     return Line(seconds_words(duration), factor, rate_words(segment), amount)
 

@@ -7,32 +7,34 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
 from typing import Any
 
+from quota.i18n import N_, _
 from quota.rows import Event
+from quota.told import retold
 from quota.web.words import STOP_WORDS, clock_words, credits_words, duration_words, memory_words
 
 _STEP_WORDS = {
-    "lease-reserved": "Reserved: room and credits are held",
-    "lease-starting": "The start began",
-    "lease-running": "Ready: the server answered, charging began",
-    "stop-requested": "To be stopped",
-    "stop-sooner": "To be stopped sooner",
-    "stop-cancelled": "The stop was taken back",
-    "lease-stopping": "Its removal began",
-    "lease-ended": "Its end was seen: charging stopped",
-    "lease-released": "Seen to be gone: its room is free again",
-    "lease-settled": "Settled: the final charge was made, the rest of the hold went back",
-    "lease-void": "Its start failed, so nothing is charged",
-    "refund": "Refunded",
-    "credit-low": "Its credit runs low",
-    "clock-jumped": "The machine's clock was set, or it slept: the time charged was made good",
-    "orphan-removed": "Removed: it ran without a lease",
+    "lease-reserved": N_("Reserved: room and credits are held"),
+    "lease-starting": N_("The start began"),
+    "lease-running": N_("Ready: the server answered, charging began"),
+    "stop-requested": N_("To be stopped"),
+    "stop-sooner": N_("To be stopped sooner"),
+    "stop-cancelled": N_("The stop was taken back"),
+    "lease-stopping": N_("Its removal began"),
+    "lease-ended": N_("Its end was seen: charging stopped"),
+    "lease-released": N_("Seen to be gone: its room is free again"),
+    "lease-settled": N_("Settled: the final charge was made, the rest of the hold went back"),
+    "lease-void": N_("Its start failed, so nothing is charged"),
+    "refund": N_("Refunded"),
+    "credit-low": N_("Its credit runs low"),
+    "clock-jumped": N_("The machine's clock was set, or it slept: the time charged was made good"),
+    "orphan-removed": N_("Removed: it ran without a lease"),
 }
 
 #: An idle verdict that says something new, by its kind.
 _VERDICT_WORDS = {
-    "warn": "Found idle: its user was told when it would be stopped",
-    "reclaim": "Still idle when its notice ran out",
-    "keep": "Kept: it is used, or its use cannot be told",
+    "warn": N_("Found idle: its user was told when it would be stopped"),
+    "reclaim": N_("Still idle when its notice ran out"),
+    "keep": N_("Kept: it is used, or its use cannot be told"),
 }
 
 _REASONS = {reason.value: words for reason, words in STOP_WORDS.items()}
@@ -52,15 +54,15 @@ def steps(events: Iterable[Event]) -> tuple[Step, ...]:
 
 
 def _step_words(event: Event) -> str:
-    words = _STEP_WORDS.get(event.kind, event.kind.replace("-", " "))
+    words = _(_STEP_WORDS.get(event.kind, event.kind.replace("-", " ")))
     reason = event.detail.get("stop_reason") or event.detail.get("reason")
     if event.kind == "idle-verdict":
-        words = _VERDICT_WORDS.get(str(event.detail.get("kind")), words)
+        words = _(_VERDICT_WORDS.get(str(event.detail.get("kind")), "")) or words
     if event.kind == "stop-requested" and isinstance(reason, str):
-        words = f"{words}: {_lower(_REASONS.get(reason, reason))}"
+        words = _("%(what)s: %(why)s", what=words, why=_lower(_(_REASONS.get(reason, reason))))
     amount = event.detail.get("amount")
     if event.kind == "refund" and isinstance(amount, int):
-        words = f"{words} {credits_words(amount)} credits"
+        words = _("Refunded %(amount)s credits", amount=credits_words(amount))
         note = event.detail.get("note")
         words = f"{words} ({note})" if note else words
     by_person = event.by and event.kind in (
@@ -70,7 +72,7 @@ def _step_words(event: Event) -> str:
         "refund",
         "lease-reserved",
     )
-    return f"{words}, by {event.by}" if by_person else words
+    return _("%(what)s, by %(name)s", what=words, name=event.by) if by_person else words
 
 
 def _lower(words: str) -> str:
@@ -83,7 +85,8 @@ def evidence_words(evidence: Mapping[str, Any], zone: tzinfo) -> tuple[tuple[str
     for key, (name, words) in _facts(zone).items():
         value = evidence.get(key)
         if value is not None:
-            found.append((name, value if isinstance(value, str) and key not in _MOMENTS else words(value)))
+            text = isinstance(value, str) and key not in _MOMENTS
+            found.append((_(name), retold(value) if text else words(value)))
     return tuple(found)
 
 
@@ -107,13 +110,13 @@ def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
         return memory_words(value) if isinstance(value, int) else str(value)
 
     return {
-        "idle_since": ("Not used since", moment),
-        "limit_s": ("Limit", seconds),
-        "kernels": ("Kernels", str),
-        "busy_kernels": ("of them running code", str),
-        "terminals": ("Terminals", str),
-        "cpu_percent": ("CPU of its programs", percent),
-        "gpu_util": ("GPU use", percent),
-        "gpu_memory_mib": ("GPU memory", memory),
-        "hub_activity": ("Last request (does not count)", moment),
+        "idle_since": (N_("Not used since"), moment),
+        "limit_s": (N_("Limit"), seconds),
+        "kernels": (N_("Kernels"), str),
+        "busy_kernels": (N_("of them running code"), str),
+        "terminals": (N_("Terminals"), str),
+        "cpu_percent": (N_("CPU of its programs"), percent),
+        "gpu_util": (N_("GPU use"), percent),
+        "gpu_memory_mib": (N_("GPU memory"), memory),
+        "hub_activity": (N_("Last request (does not count)"), moment),
     }

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from quota.book_reads import Holding
+from quota.i18n import _
 from quota.leases import Device, DeviceState, Lease, State, StopReason, Target
+from quota.told import retold
 from quota.units import WHOLE_GPU
 from quota.web.figures import figures
 from quota.web.snapshot import Snapshot
@@ -89,8 +91,10 @@ class DeviceCard:
 
     @property
     def bar_words(self) -> str:
-        held = f"held: {'; '.join(self.holders)}" if self.holders else "nobody holds a part"
-        return f"{self.words}: {self.free_words} free, {held}"
+        if not self.holders:
+            return _("%(device)s: %(free)s free, nobody holds a part", device=self.words, free=self.free_words)
+        held = "; ".join(self.holders)
+        return _("%(device)s: %(free)s free, held: %(held)s", device=self.words, free=self.free_words, held=held)
 
 
 def lease_row(lease: Lease, seen: Snapshot) -> LeaseRow:
@@ -135,14 +139,15 @@ def notice_of(lease: Lease, seen: Snapshot) -> Notice | None:
         return None
     if lease.target is Target.STOP:
         coming = lease.stop_after is not None and lease.stop_after > seen.now and lease.state is State.RUNNING
-        title = "Idle" if lease.stop_reason is StopReason.IDLE else "Stopping"
-        return Notice("warning", title, f"{stop_words(lease)}.", lease.stop_after if coming else None)
+        title = _("Idle") if lease.stop_reason is StopReason.IDLE else _("Stopping")
+        return Notice("warning", title, sentence(stop_words(lease)), lease.stop_after if coming else None)
     verdict = seen.verdict(lease)
     if lease.state is not State.RUNNING or verdict is None or seen.now - verdict.at > VERDICT_FRESH:
         return None
     if verdict.kind == "warn":
-        return Notice("warning", "Idle", sentence(verdict.words), verdict.deadline)
-    return Notice("danger", "Being reclaimed", sentence(verdict.words)) if verdict.kind == "reclaim" else None
+        return Notice("warning", _("Idle"), sentence(retold(verdict.words)), verdict.deadline)
+    words = sentence(retold(verdict.words))
+    return Notice("danger", _("Being reclaimed"), words) if verdict.kind == "reclaim" else None
 
 
 def idle_words(lease: Lease, seen: Snapshot) -> str:
@@ -151,29 +156,32 @@ def idle_words(lease: Lease, seen: Snapshot) -> str:
     if lease.state is not State.RUNNING:
         return ""
     if verdict is None:
-        return "not judged yet"
+        return _("not judged yet")
     old = seen.now - verdict.at
-    return f"not judged for {duration_words(old)}" if old > VERDICT_FRESH else sentence(verdict.words)
+    if old > VERDICT_FRESH:
+        return _("not judged for %(duration)s", duration=duration_words(old))
+    return sentence(retold(verdict.words))
 
 
 def sentence(words: str) -> str:
     """Words with a capital and a full stop."""
     words = words.strip()
-    return (words[:1].upper() + words[1:]).rstrip(".") + "." if words else ""
+    words = (words[:1].upper() + words[1:]).rstrip(".。")
+    return _("%(sentence)s.", sentence=words) if words else ""
 
 
 def use_words(lease: Lease, seen: Snapshot) -> tuple[str, ...]:
     """What it does with what it holds: GPU, CPU, memory. What nobody knows is said to be unknown."""
     if lease.state is not State.RUNNING:
-        return ("not running yet",) if lease.started_at is None else ()
+        return (_("not running yet"),) if lease.started_at is None else ()
     sample = seen.samples.get(lease.id)
     fresh = sample if sample is not None and seen.now - sample.at <= FRESH else None
     words = [] if not lease.share else [_gpu_words(lease, None if fresh is None else fresh.gpu_util)]
     at, host = seen.signals.get(lease.id, {}).get("host", (None, {}))
     percent = host.get("cpu_percent") if at is not None and seen.now - at <= FRESH else None
-    words.append(f"CPU {percent:.0f} %" if isinstance(percent, int | float) else "CPU unknown")
+    words.append(f"CPU {percent:.0f} %" if isinstance(percent, int | float) else _("CPU unknown"))
     if fresh is not None and fresh.memory_mib is not None:
-        words.append(f"memory {memory_words(fresh.memory_mib)}")
+        words.append(_("memory %(amount)s", amount=memory_words(fresh.memory_mib)))
     return tuple(words)
 
 
@@ -181,8 +189,8 @@ def _gpu_words(lease: Lease, percent: int | None) -> str:
     if percent is not None:
         return f"GPU {percent} %"
     if lease.simulated:
-        return "GPU: no reading (simulated)"
-    return "GPU: shared, not known per server" if lease.share < WHOLE_GPU else "GPU unknown"
+        return _("GPU: no reading (simulated)")
+    return _("GPU: shared, not known per server") if lease.share < WHOLE_GPU else _("GPU unknown")
 
 
 def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: str) -> DeviceCard:
@@ -195,7 +203,7 @@ def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: st
     for lease, slot in held:
         parts.append(Part(start, int(slot.share), f"{lease.holder}: {part_words(slot.share)}"))
         start += slot.share
-    state = DEVICE_WORDS[device.state]
+    state = _(DEVICE_WORDS[device.state])
     return DeviceCard(
         uuid=device.uuid,
         words=device_words(device),
@@ -203,7 +211,7 @@ def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: st
         memory=memory_words(device.memory_mib),
         isolation=isolation,
         in_service=device.state is DeviceState.OK,
-        state=f"{state} ({device.why})" if device.why else state,
+        state=_("%(state)s (%(why)s)", state=state, why=retold(device.why)) if device.why else state,
         free_words=part_words(device.free),
         parts=tuple(parts),
         holders=tuple(part.words for part in parts),

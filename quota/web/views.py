@@ -9,6 +9,7 @@ from decimal import Decimal
 from urllib.parse import urlencode
 
 from quota.bank import StatementLine
+from quota.i18n import _, _n
 from quota.leases import Lease, Segment, State
 from quota.metering import clip, microseconds, span
 from quota.metering import usage as used_in
@@ -133,7 +134,7 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
         held=show_credits(account.held),
         lasts=lasting(account.available + account.held, burn(rows)),
         per_hour=credits_words(burn(rows)),
-        running_words=f"{len(rows)} running" if rows else "nothing is running",
+        running_words=_n("%(n)s running", "%(n)s running", len(rows)) if rows else _("nothing is running"),
         charged=show_credits(charged),
         charged_micro=charged,
         gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _, _ in found)),
@@ -157,11 +158,11 @@ def lasting(balance: int, per_hour: int) -> str:
     if per_hour <= 0:
         return ""
     if balance <= 0:
-        return "nothing is left"
+        return _("nothing is left")
     seconds = balance * 3600 // per_hour
     if seconds > 86400 * 365:
-        return "lasts more than a year at this rate"
-    return f"lasts about {duration_words(timedelta(seconds=seconds))} at this rate"
+        return _("lasts more than a year at this rate")
+    return _("lasts about %(duration)s at this rate", duration=duration_words(timedelta(seconds=seconds)))
 
 
 def session_row(
@@ -174,9 +175,9 @@ def session_row(
     cost = charge_due(inside, end)
     corrected = ""
     if row.charged < 0:
-        corrected = "refunded in this month"
+        corrected = _("refunded in this month")
     elif lease.state is State.SETTLED and row.charged < cost - 1:
-        corrected = "refunded in part" if row.charged else "not charged: refunded, or the start had failed"
+        corrected = _("refunded in part") if row.charged else _("not charged: refunded, or the start had failed")
     return SessionRow(
         id=row.lease_id,
         profile=row.profile,
@@ -187,7 +188,7 @@ def session_row(
         lines=lines,
         charged_micro=row.charged,
         corrected=corrected,
-        ended_words=stop_words(lease) or ("running" if lease.live else ""),
+        ended_words=stop_words(lease) or (_("running") if lease.live else ""),
     )
 
 
@@ -275,16 +276,14 @@ def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
     return ReceiptView(
         row=lease_row(lease, seen),
         receipt=bill,
-        correction="Refunded" if lease.charged else "Not charged: refunded, or the start had failed",
-        used=f"{digits(Decimal(used))} milli-GPU-seconds, that is {gpu_hours(used)} GPU-hours"
-        if lease.share
-        else "No GPU was used",
+        correction=_("Refunded") if lease.charged else _("Not charged: refunded, or the start had failed"),
+        used=_used_words(lease, used),
         held=credits_words(lease.held) if lease.held else "",
         refundable=credits_words(lease.charged) if untouched else "",
         ended=not lease.live,
         ended_words=stop_words(lease),
         evidence=evidence_words(verdict.evidence, parts.tz) if verdict and lease.stop_reason else (),
-        image=parts.image_titles.get(lease.image, lease.image),
+        image=_(parts.image_titles.get(lease.image, lease.image)),
         devices=tuple(device_card(device, (), parts.isolation_words(device.mode)) for device in held),
         account=lease.account,
         requested_at=lease.requested_at,
@@ -292,3 +291,11 @@ def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
         ended_at=lease.ended_at,
         timeline=steps(parts.rows.events(lease_id=lease.id, limit=100)),
     )
+
+
+def _used_words(lease: Lease, used: int) -> str:
+    """What it took of GPUs, exactly and at a glance."""
+    if not lease.share:
+        return _("No GPU was used.")
+    exact = digits(Decimal(used))
+    return _("%(exact)s milli-GPU-seconds, that is %(hours)s GPU-hours.", exact=exact, hours=gpu_hours(used))
