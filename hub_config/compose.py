@@ -240,6 +240,20 @@ def check_extensions(made: Parts) -> None:
     place_of(made)
     offer_of(made)
     notify_of(made)
+    templates_of(made, check=True)
+
+
+def templates_of(made: Parts, check: bool = False) -> Path | None:
+    """The folder with the site's own templates. Raises `SettingsError` where `check` finds a template that would
+    break a page, or do nothing."""
+    if not made.settings.extensions.templates:
+        return None
+    folder = made.data.root.resolve() / made.settings.extensions.templates
+    if check:
+        from hub_config.site_pages import check_templates  # reads the Hub's templates, which only a start needs
+
+        check_templates(made.data.settings_file, folder)
+    return folder
 
 
 def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
@@ -308,6 +322,7 @@ def service_parts(made: Parts) -> Any:
         isolation_words=lambda mode: str(isolation(mode)),
         image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
         log_tail=made.runtime.log_tail,
+        templates=templates_of(made),
     )
 
 

@@ -17,6 +17,7 @@ from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD
 from hub_config.hub_words import HubWords
 from hub_config.ports import Ports
+from hub_config.site_pages import BerthPages, hub_folders
 from quota import catalogues
 from quota.errors import BerthError, Refused
 from quota.web.home import home_view
@@ -118,8 +119,8 @@ def configure_pages(c: Any, made: Parts) -> None:
         except Refused:  # the book does not answer: the page says so and still starts and stops servers
             return None
 
-    c.JupyterHub.template_paths = [str(HERE / "templates")]
-    c.JupyterHub.jinja_environment_options = {"extensions": [HubWords]}
+    c.JupyterHub.template_paths = hub_folders(compose.templates_of(made))
+    c.JupyterHub.jinja_environment_options = {"extensions": [HubWords, BerthPages]}
     # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.
     c.JupyterHub.template_vars = {
         "berth_home": lambda _user: berth_home,

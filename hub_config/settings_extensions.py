@@ -9,6 +9,8 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 _REFERENCE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}", re.ASCII)
+
 
 def _reference(value: str) -> str:
     if value and not _REFERENCE.fullmatch(value):
@@ -17,6 +19,22 @@ def _reference(value: str) -> str:
 
 
 Reference = Annotated[str, AfterValidator(_reference)]
+
+
+#: What else lies beside `berth.toml`, and is nobody's to replace.
+RESERVED = frozenset({"hub", "runs", "homes", "logs", "secrets", "pids"})
+
+
+def _folder(value: str) -> str:
+    parts = value.split("/")
+    if value and (not all(_NAME.fullmatch(part) for part in parts) or parts[0] in RESERVED):
+        raise ValueError(
+            f'{value!r} is not a folder beside this file that Berth has no use for; write one such as "templates"'
+        )
+    return value
+
+
+Folder = Annotated[str, AfterValidator(_folder)]
 
 
 class ExtensionsTable(BaseModel):
@@ -29,6 +47,10 @@ class ExtensionsTable(BaseModel):
     )
     notify: Reference = Field(
         "", description='The function that tells users what happens to their servers, e.g. "site_rules:notify".'
+    )
+    templates: Folder = Field(
+        "",
+        description="A folder with the site's own pages, relative to berth.toml, divided into hub, service and shared.",
     )
     placement: Reference = Field(
         "", description='The function that chooses devices for a server, e.g. "site_rules:place"; empty: best fit.'

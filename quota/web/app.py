@@ -21,7 +21,7 @@ from quota.web.metrics import Meters
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
 from quota.web.problem import problem_text
-from quota.web.render import STATIC, make_environment
+from quota.web.render import STATIC, Pages
 from quota.web.scrape import MetricsPage, Scraper
 
 __all__ = ["HubClient", "HubPort", "HubUnavailable", "HubUser", "ProfileView", "ServiceParts", "make_app"]
@@ -102,7 +102,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
         log_function=log_request,
         cookie_secret=parts.cookie_secret,
         xsrf_cookie_kwargs={"samesite": "Lax"},
-        berth_pages=make_environment(parts.zone),
+        berth_pages=Pages(parts.zone, parts.templates),
         berth_prefix=prefix,
         berth_document=document(prefix, parts.site),
         berth_running={},

@@ -20,7 +20,7 @@ from quota.web.export import to_csv
 from quota.web.parts import Viewer
 from quota.web.period import Period, month_of, parse_month
 from quota.web.problem import Problem, Why, problem_text
-from quota.web.render import asset_hash
+from quota.web.render import Pages, asset_hash
 
 FLASH = "berth-flash"
 #: Of a server's log on its receipt: the end tells why it ended.
@@ -66,9 +66,10 @@ class PageHandler(Handler):
             f"default-src 'none'; script-src {source}; style-src {source}; font-src {source}; img-src {source} data:; "
             "form-action 'self'; frame-ancestors 'none'; base-uri 'none'",
         )
-        environment = self.application.settings["berth_pages"]
+        pages: Pages = self.application.settings["berth_pages"]
         self.finish(
-            environment.get_template(template).render(
+            pages.render(
+                template,
                 title=title,
                 here=here,
                 site=self.parts.site,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
@@ -87,8 +88,8 @@ class ServiceParts:
 
     `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
     live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
-    outlive it. `cookie_secret` should outlive the process, or a restart logs everybody
-    out. `hub_auth` None means: as the Hub's environment of a managed service says.
+    outlive it. `templates` is the folder of the site's own. `cookie_secret` should outlive the process, or a restart logs
+    everybody out. `hub_auth` None means: as the Hub's environment of a managed service says.
     """
 
     book: Book
@@ -106,6 +107,7 @@ class ServiceParts:
     isolation_words: Callable[[str], str] = _plain_mode
     image_titles: Mapping[str, str] = field(default_factory=dict)
     log_tail: Callable[[str, int], Sequence[str]] = _no_log
+    templates: Path | None = None
     hub_auth: HubOAuth | None = None
 
     @cached_property

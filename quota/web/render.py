@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from datetime import datetime
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import jinja2
@@ -18,10 +20,43 @@ from quota.web.words import clock_words, credits_words, instant
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
 
+#: What every page is given.
+ALWAYS = frozenset(
+    {"title", "here", "site", "zone", "prefix", "hub_base", "asset", "viewer", "xsrf_token", "flash", "self", "caller"}
+)
+
+log = logging.getLogger("berth.web")
+
 
 def month_words(name: str) -> str:
     """ "2026-03" -> "March 2026"."""
     return f"{parse_month(name, ZoneInfo('UTC')).start:%B %Y}"
+
+
+class Pages:
+    """Makes pages of templates. Where one of the site's own fails, that is logged and the page is made without them."""
+
+    def __init__(self, zone: str, own: Path | None = None) -> None:
+        self._ours = make_environment(zone)
+        self._own = make_environment(zone, own) if own is not None else None
+
+    def render(self, name: str, **values: Any) -> str:
+        if self._own is not None:
+            try:
+                return self._own.get_template(name).render(**values)
+            except Exception:
+                told = {"event": "site-template-failed", "template": name}
+                log.exception("The page %s could not be made with the site's templates", name, extra=told)
+        return self._ours.get_template(name).render(**values)
+
+
+def _loader(own: Path | None) -> jinja2.BaseLoader:
+    ours = jinja2.FileSystemLoader(HERE / "templates")
+    if own is None:
+        return ours
+    return jinja2.ChoiceLoader(
+        [jinja2.FileSystemLoader([own / "service", own]), jinja2.PrefixLoader({"berth": ours}), ours]
+    )
 
 
 @lru_cache(maxsize=64)
@@ -30,10 +65,10 @@ def asset_hash(name: str) -> str:
     return hashlib.sha256((STATIC / name).read_bytes()).hexdigest()[:12]
 
 
-def make_environment(zone: str) -> jinja2.Environment:
-    """The templates of the pages, with times on the clock of `zone`."""
+def make_environment(zone: str, own: Path | None = None) -> jinja2.Environment:
+    """The templates of the pages, with times on the clock of `zone`; those of the site's own folder go before."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE / "templates"),
+        loader=_loader(own),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

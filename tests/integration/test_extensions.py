@@ -87,6 +87,16 @@ def test_the_mail_of_the_example_warns_and_tells_of_the_stop(site: Stack, box: M
     until(lambda: delivered(site) == 2, 30, "both are counted in the metrics")
 
 
+def test_the_support_box_of_the_example_is_on_every_page(site: Stack) -> None:
+    browser = site.researcher.browser
+    hub, service = ("/hub/home", "/hub/spawn", "/hub/token", "/hub/nowhere"), ("/services/berth/", "/services/berth/x")
+    for path in (*hub, *service):
+        text = browser.get(path).text
+        assert text.count('id="site-support"') == 1, path
+        assert "researcher" in text, f"{path} is Berth's page all the same"
+    assert 'id="site-support"' in httpx.get(f"{site.url}/hub/login").text
+
+
 def delivered(site: Stack) -> float:
     token = (site.data / "secrets/metrics_token").read_text(encoding="ascii").strip()
     answer = httpx.get(f"{site.url}/services/berth/metrics", headers={"Authorization": f"Bearer {token}"})
