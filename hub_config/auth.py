@@ -33,10 +33,10 @@ class HouseRules(Authenticator):
         return username == self.normalize_username(username) and bool(super().validate_username(username))
 
     def get_handlers(self, app: Any) -> list[tuple[str, Any]]:
-        """The parent's, and our own log-out before the Hub's."""
+        """Our own log-out, before the parent's and the Hub's, and the parent's others."""
         from hub_config.logout import Logout
 
-        return [*super().get_handlers(app), ("/logout", Logout)]
+        return [("/logout", Logout), *super().get_handlers(app)]
 
 
 class LocalAuthenticator(HouseRules, SharedPasswordAuthenticator):

@@ -8,6 +8,7 @@ from typing import Any, Final
 from hub_config import auth
 from hub_config.compose import Parts
 from hub_config.discovery import kept
+from hub_config.first_passwords import admins_of
 from hub_config.settings_auth import OAUTH, AuthTable
 from quota.errors import Reason, Refused
 from spawner.messages import words
@@ -23,7 +24,7 @@ def configure(c: Any, made: Parts) -> None:
 
 
 def label(table: AuthTable) -> str:
-    """What the log-in button says after "Sign in with"."""
+    """What the log-in button says after "Log in with"."""
     return table.label or LABELS.get(table.kind, "")
 
 
@@ -38,6 +39,17 @@ def _trial(c: Any, made: Parts) -> None:
     c.LocalAuthenticator.user_password = logins["researcher"]["password"]
     c.LocalAuthenticator.allowed_users = {logins["researcher"]["name"]}
     c.LocalAuthenticator.allow_existing_users = True  # whom an admin adds may log in
+
+
+def _passwords(c: Any, made: Parts) -> None:
+    from hub_config.auth_passwords import PasswordRules
+
+    data = made.data
+    c.JupyterHub.authenticator_class = PasswordRules
+    c.PasswordRules.data_of = lambda: data
+    c.PasswordRules.admin_users = set(admins_of(made.settings.auth.admins))
+    c.PasswordRules.allow_existing_users = False  # whose account is open, and nobody else
+    c.PasswordRules.refresh_pre_spawn = True
 
 
 # ---- providers -------------------------------------------------------------------------------------------------
@@ -76,6 +88,7 @@ def _oidc(c: Any, made: Parts) -> None:
     c.OidcRules.authorize_url = provider.authorize
     c.OidcRules.token_url = provider.token
     c.OidcRules.userdata_url = provider.userinfo
+    c.OidcRules.end_session = provider.end_session
     c.OidcRules.username_claim = table.name_claim
     c.OidcRules.scope = list(table.scopes)
 
@@ -114,6 +127,7 @@ def _google(c: Any, made: Parts) -> None:
 
 _PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
     "trial": _trial,
+    "passwords": _passwords,
     "oidc": _oidc,
     "github": _github,
     "gitlab": _gitlab,

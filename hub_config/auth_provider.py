@@ -21,7 +21,9 @@ from oauthenticator.google import GoogleOAuthenticator
 from oauthenticator.oauth2 import OAuthenticator
 from tornado import web
 from tornado.httpclient import HTTPClientError
+from tornado.httputil import url_concat
 from traitlets import Any as AnyTrait
+from traitlets import Unicode
 
 from hub_config.auth import HouseRules
 from hub_config.fresh import refusal, remember
@@ -144,6 +146,20 @@ class ProviderRules(HouseRules, OAuthenticator):
 
 class OidcRules(ProviderRules, GenericOAuthenticator):
     """OpenID Connect, such as Keycloak."""
+
+    end_session = Unicode(help="The provider's log-out (OpenID Connect RP-Initiated Logout 1.0).").tag(
+        config=True
+    )
+
+    async def goodbye(self, user: Any) -> str:
+        """Where a browser goes on to log out at the provider as well; empty where it has no such place."""
+        if not self.end_session:
+            return ""
+        hint = (await user.get_auth_state() or {}).get("id_token")
+        words = {"client_id": self.client_id} | ({"id_token_hint": hint} if hint else {})
+        if self.table.url:  # registered with the provider, or it would refuse the log-out
+            words["post_logout_redirect_uri"] = f"{self.table.url}/hub/login"
+        return str(url_concat(self.end_session, words))
 
 
 class GitHubRules(ProviderRules, GitHubOAuthenticator):

@@ -123,7 +123,7 @@ class AuthTable(_Table):
         description="Where browsers reach Berth, as registered with the provider: it leads back to "
         "URL/hub/oauth_callback. Empty: as the browser wrote it.",
     )
-    label: str = Field("", max_length=60, description='What the log-in button says after "Sign in with".')
+    label: str = Field("", max_length=60, description='What the log-in button says after "Log in with".')
     client_id: str = Field("", max_length=300, description="Berth's id at the provider.")
     secret_file: str = Field(
         "",

@@ -71,7 +71,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def test_the_log_in_page_and_the_screen_name_the_provider(site: Site) -> None:
     page = httpx.get(f"{site.stack.url}/hub/login")
-    assert "Sign in with the institute" in page.text
+    assert "Log in with the institute" in page.text
     screen = site.stack.screen
     until(lambda: "Log in with the institute" in screen.read_text(encoding="utf-8"), 30, "the screen tells it")
     assert not (site.stack.data / "secrets" / "passwords.json").exists()
