@@ -170,7 +170,7 @@ class GitHubRules(ProviderRules, GitHubOAuthenticator):
 
 
 class GitLabRules(ProviderRules, GitLabOAuthenticator):
-    """GitLab: groups by their numbers, those of a parent group included."""
+    """GitLab: groups by their numbers."""
 
     async def group_ids(self, auth_state: dict[str, Any]) -> frozenset[str]:
         headers = {"Accept": "application/json", "Authorization": f"Bearer {auth_state['access_token']}"}
