@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from quota.errors import Conflict, NotFound
+from quota.i18n import _
 from quota.leases import HolderKind, Lease, State, StopReason
 from quota.web import fields
 from quota.web.base import Handler
@@ -19,9 +20,9 @@ async def lease_for(handler: Handler, lease_id: str) -> Lease:
     try:
         lease = await handler.in_thread(handler.parts.book.lease, lease_id)
     except NotFound:
-        raise Problem(404, Why.NOT_FOUND, "There is no such lease.") from None
+        raise Problem(404, Why.NOT_FOUND, _("There is no such lease.")) from None
     if lease.holder.user != handler.viewer.name and not handler.viewer.admin:
-        raise Problem(403, Why.FORBIDDEN, "This lease belongs to somebody else.")
+        raise Problem(403, Why.FORBIDDEN, _("This lease belongs to somebody else."))
     return lease
 
 
@@ -46,11 +47,13 @@ async def refund_lease(handler: Handler, lease_id: str, amount: int | None, note
     """Refund a settled lease, wholly where `amount` is None; micro-credits that went back. Raises `Problem`."""
     lease = await lease_for(handler, lease_id)
     if lease.state is not State.SETTLED:
-        raise Problem(409, Why.NOT_SETTLED, "Only a settled lease can be refunded. Stop it first.")
+        raise Problem(409, Why.NOT_SETTLED, _("Only a settled lease can be refunded. Stop it first."))
     try:
         return await handler.in_thread(handler.parts.bank.refund, lease_id, amount, by=handler.viewer.name, note=note)
     except Conflict:
-        raise Problem(409, Why.CONFLICT, "It was refunded before, with another amount. Nothing was changed.") from None
+        raise Problem(
+            409, Why.CONFLICT, _("It was refunded before, with another amount. Nothing was changed.")
+        ) from None
 
 
 async def known_account(handler: Handler, name: str) -> str:
@@ -70,4 +73,4 @@ async def known_account(handler: Handler, name: str) -> str:
         if candidate in users:
             account = await handler.in_thread(handler.parts.bank.ensure_account, candidate)
             return account.name
-    raise Problem(404, Why.NOT_FOUND, f"There is no user or account called {name[:80]!r}.")
+    raise Problem(404, Why.NOT_FOUND, _("There is no user or account called %(name)s.", name=repr(name[:80])))

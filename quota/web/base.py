@@ -16,6 +16,7 @@ from tornado.httputil import HTTPInputError, parse_body_arguments
 from tornado.web import Finish, HTTPError, RequestHandler, stream_request_body
 
 from quota import tracing
+from quota.i18n import _
 from quota.web.parts import HubUnavailable, ServiceParts, Viewer
 from quota.web.problem import Problem, Why, problem_of, problem_text
 
@@ -31,7 +32,7 @@ H = TypeVar("H", bound="Handler")
 
 
 def too_large() -> Problem:
-    return Problem(413, Why.TOO_LARGE, f"A request's body may have {LARGEST_BODY} bytes at most.")
+    return Problem(413, Why.TOO_LARGE, _("A request's body may have %(number)s bytes at most.", number=LARGEST_BODY))
 
 
 @stream_request_body
@@ -54,7 +55,7 @@ class Handler(HubOAuthenticated, RequestHandler):
     def prepare(self) -> None:
         if self.request.headers.get("Sec-Fetch-Mode") == "websocket":
             # The Hub's library takes such a request for a web socket: no XSRF token, and a token in the address.
-            self.answer_problem(Problem(400, Why.REQUEST_INVALID, "There are no web sockets here."))
+            self.answer_problem(Problem(400, Why.REQUEST_INVALID, _("There are no web sockets here.")))
             return
         length = self.request.headers.get("Content-Length", "0")
         size = int(length) if length.isascii() and length.isdigit() else 0
@@ -81,7 +82,7 @@ class Handler(HubOAuthenticated, RequestHandler):
         try:
             parse_body_arguments(kind, bytes(self.raw), self.request.body_arguments, {}, self.request.headers)
         except HTTPInputError:
-            raise Problem(400, Why.REQUEST_INVALID, "The form could not be read.") from None
+            raise Problem(400, Why.REQUEST_INVALID, _("The form could not be read.")) from None
         for name, values in self.request.body_arguments.items():
             self.request.arguments.setdefault(name, []).extend(values)
 
@@ -109,7 +110,7 @@ class Handler(HubOAuthenticated, RequestHandler):
             model = self.check_hub_user(model) if model else None
         except UserNotAllowed:
             self.current_user = None
-            raise Problem(403, Why.FORBIDDEN, "This token or user has no access to Berth.") from None
+            raise Problem(403, Why.FORBIDDEN, _("This token or user has no access to Berth.")) from None
         except HTTPError as error:
             self.current_user = None
             raise HubUnavailable(str(error.log_message)) from None
@@ -117,7 +118,7 @@ class Handler(HubOAuthenticated, RequestHandler):
         if model is None:
             return None
         if model.get("kind", "user") != "user":
-            raise Problem(403, Why.FORBIDDEN, "Only users have accounts and servers; this token is a service's.")
+            raise Problem(403, Why.FORBIDDEN, _("Only users have accounts and servers; this token is a service's."))
         return Viewer(str(model["name"]), bool(model.get("admin", False)))
 
     def cookie_refused(self) -> bool:
@@ -136,7 +137,7 @@ class Handler(HubOAuthenticated, RequestHandler):
     def need_admin(self) -> None:
         """Raises `Problem` unless an administrator asks."""
         if not self.viewer.admin:
-            raise Problem(403, Why.FORBIDDEN, "Only administrators may see or do this.")
+            raise Problem(403, Why.FORBIDDEN, _("Only administrators may see or do this."))
 
     # ---- answers ----
 
@@ -169,14 +170,14 @@ def plain_problem(handler: RequestHandler, status: int) -> Problem:
     """What an error of tornado's own means to whoever asked `handler`."""
     if status == 405:
         return Problem(
-            405, Why.METHOD, "This address does not offer that.", {"Allow": ", ".join(verbs_of(type(handler)))}
+            405, Why.METHOD, _("This address does not offer that."), {"Allow": ", ".join(verbs_of(type(handler)))}
         )
     plain = {
-        400: (Why.REQUEST_INVALID, "Something in the address or the request is not well formed."),
-        403: (Why.FORBIDDEN, "This is not allowed."),
-        404: (Why.NOT_FOUND, "There is nothing at this address."),
+        400: (Why.REQUEST_INVALID, _("Something in the address or the request is not well formed.")),
+        403: (Why.FORBIDDEN, _("This is not allowed.")),
+        404: (Why.NOT_FOUND, _("There is nothing at this address.")),
     }
-    reason, detail = plain.get(status, (Why.INTERNAL, "The log of the service says more."))
+    reason, detail = plain.get(status, (Why.INTERNAL, _("The log of the service says more.")))
     return Problem(status if status in plain else 500, reason, detail)
 
 
@@ -230,11 +231,11 @@ class JsonHandler(Handler):
         if viewer is not None:
             return viewer
         if self.cookie_refused():
-            raise Problem(403, Why.XSRF, "A request with a cookie needs its XSRF token in the X-XSRFToken header.")
+            raise Problem(403, Why.XSRF, _("A request with a cookie needs its XSRF token in the X-XSRFToken header."))
         raise Problem(
             401,
             Why.NOT_SIGNED_IN,
-            "Send a token of the Hub in the Authorization header.",
+            _("Send a token of the Hub in the Authorization header."),
             {"WWW-Authenticate": 'token realm="JupyterHub"'},
         )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
@@ -12,15 +12,17 @@ from decimal import Decimal, InvalidOperation
 from quota.alerts import Alert
 from quota.bank import EVERYBODY, INHERIT, AccountView, Limits
 from quota.errors import NotFound
+from quota.i18n import N_, _, _n
 from quota.leases import Device, DeviceState, Lease, State
 from quota.rows import Heartbeat
+from quota.told import retold
 from quota.units import show_credits
 from quota.web import fields
 from quota.web.lines import LeaseRow, rows_of, sentence
 from quota.web.lists import Pages, cut
 from quota.web.parts import HubUnavailable, HubUser, ServiceParts
 from quota.web.snapshot import snapshot
-from quota.web.words import DEVICE_WORDS, credits_words, device_words, duration_words, gpus_words
+from quota.web.words import credits_words, device_state_words, device_words, duration_words, gpus_words
 
 #: Names of the limits form's fields; `max_gpus` and `monthly_credits` are in whole units for people.
 LIMIT_FIELDS = ("max_servers", "max_gpus", "monthly_credits", "profiles")
@@ -30,9 +32,9 @@ NO_LIMIT = ("none", "no limit", "unlimited")
 
 #: Processes that must be alive, and after how long a silence one is thought dead.
 ROLES: tuple[tuple[str, str, timedelta], ...] = (
-    ("hub", "Hub", timedelta(seconds=30)),
-    ("agent", "Agent", timedelta(seconds=30)),
-    ("idle-culler", "Idle culler", timedelta(seconds=120)),
+    ("hub", N_("Hub"), timedelta(seconds=30)),
+    ("agent", N_("Agent"), timedelta(seconds=30)),
+    ("idle-culler", N_("Idle culler"), timedelta(seconds=120)),
 )
 #: A running server that the agent has not seen for this long is an alarm: nobody meters it.
 UNSEEN = timedelta(seconds=60)
@@ -47,6 +49,7 @@ class Pulse:
     role: str
     kind: str
     words: str
+    name: str  # which process, and where
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +132,7 @@ def admin(
     silent = alarms(beats)
     return AdminView(
         alarms=(*silent, *unseen(parts.book.unseen(seen.now - UNSEEN), seen.now), *troubled(seen.devices.values())),
-        alerts=standing(parts.alerts.open(), silent),
+        alerts=standing(parts.alerts.open(), {pulse.role for pulse, _age in beats if _is_silent(pulse, _age)}),
         pulses=tuple(pulse for pulse, _ in beats),
         running=rows_of(running, seen),
         more_running=max(0, len(live) - RUNNING),
@@ -183,46 +186,58 @@ def pulses(boots: Iterable[Heartbeat], now: datetime) -> list[tuple[Pulse, timed
         if role == "agent" and len(beats) > 1:
             beats = [beat for beat in beats if now - beat.beat_at < FORGOTTEN] or beats[:1]
         if not beats:
-            found.append((Pulse(role, "unknown", f"{name}: never seen"), None))
+            found.append((Pulse(role, "unknown", _("%(name)s: never seen", name=_(name)), _(name)), None))
         for beat in beats:
             age = max(now - beat.beat_at, timedelta(0))
-            where = f" on {beat.host}" if role == "agent" and beat.host else ""
             kind = "good" if age <= late else "bad"
-            found.append((Pulse(role, kind, f"{name}{where}: {duration_words(age)} ago"), age))
+            who = _process(name, beat.host if role == "agent" else "")
+            words = _("%(name)s: %(duration)s ago", name=who, duration=duration_words(age))
+            found.append((Pulse(role, kind, words, who), age))
     return found
 
 
+def _process(name: str, host: str) -> str:
+    return _("%(name)s on %(host)s", name=_(name), host=host) if host else _(name)
+
+
 _SILENT = {
-    "hub": "nobody can log in or start a server",
-    "agent": "servers there are neither watched nor charged until it is back; none of them is stopped for it",
-    "idle-culler": "idle servers are not reclaimed until it is back",
+    "hub": N_("nobody can log in or start a server"),
+    "agent": N_("servers there are neither watched nor charged until it is back; none of them is stopped for it"),
+    "idle-culler": N_("idle servers are not reclaimed until it is back"),
 }
 
 
 #: Alerts that say what the alarm of a silent process says already.
-_SAME = {"agent-silent": "Agent", "culler-silent": "Idle culler"}
+_SAME = {"agent-silent": "agent", "culler-silent": "idle-culler"}
 
 
-def standing(alerts: Iterable[Alert], silent: Iterable[str]) -> tuple[AlertLine, ...]:
-    """The alerts that are open, the oldest first, without those that `silent` tells as well."""
-    told = tuple(silent)
-    found = []
-    for alert in alerts:
-        same = _SAME.get(alert.key.partition(":")[0])
-        if same is None or not any(words.startswith(same) for words in told):
-            found.append(AlertLine(alert.key, sentence(alert.words), alert.since))
-    return tuple(found)
+def standing(alerts: Iterable[Alert], silent: Collection[str]) -> tuple[AlertLine, ...]:
+    """The alerts that are open, the oldest first, without those about roles that are told as `silent` already."""
+    return tuple(
+        AlertLine(alert.key, sentence(retold(alert.words)), alert.since)
+        for alert in alerts
+        if _SAME.get(alert.key.partition(":")[0]) not in silent
+    )
+
+
+def _is_silent(pulse: Pulse, age: timedelta | None) -> bool:
+    return pulse.role == "agent" if age is None else pulse.kind == "bad"
 
 
 def alarms(beats: Iterable[tuple[Pulse, timedelta | None]]) -> list[str]:
     """What an administrator must know about processes that are silent."""
     found = []
     for pulse, age in beats:
-        name = pulse.words.partition(":")[0]
-        if age is None and pulse.role == "agent":
-            found.append(f"{name} never seen: {_SILENT[pulse.role]}.")
-        elif age is not None and pulse.kind == "bad":
-            found.append(f"{name} silent for {duration_words(age)}: {_SILENT[pulse.role]}.")
+        if not _is_silent(pulse, age):
+            continue
+        effect = _(_SILENT[pulse.role])
+        if age is None:
+            found.append(_("%(name)s never seen: %(effect)s.", name=pulse.name, effect=effect))
+        else:
+            silent = duration_words(age)
+            found.append(
+                _("%(name)s silent for %(duration)s: %(effect)s.", name=pulse.name, duration=silent, effect=effect)
+            )
     return found
 
 
@@ -236,13 +251,21 @@ def unseen(leases: Iterable[Lease], now: datetime) -> list[str]:
     if not lost:
         return []
     users = ", ".join(sorted({lease.holder.user for lease in lost})[:5])
-    return [f"{len(lost)} running server(s) not seen for more than {duration_words(UNSEEN)}: {users}."]
+    return [
+        _n(
+            "%(n)s running server not seen for more than %(duration)s: %(users)s.",
+            "%(n)s running servers not seen for more than %(duration)s: %(users)s.",
+            len(lost),
+            duration=duration_words(UNSEEN),
+            users=users,
+        )
+    ]
 
 
 def troubled(devices: Iterable[Device]) -> list[str]:
     """Devices that are out of service."""
     return [
-        f"{device_words(device)}: {DEVICE_WORDS[device.state]}{f' ({device.why})' if device.why else ''}."
+        sentence(_("%(what)s: %(why)s", what=device_words(device), why=device_state_words(device)))
         for device in devices
         if device.state is not DeviceState.OK
     ]
@@ -256,9 +279,9 @@ def account_row(
 ) -> AccountRow:
     """One row; `known` are the Hub's users, None where it did not answer."""
     if view is None:
-        return AccountRow(name, is_admin, "has not used Berth yet", "–", "–", "–", (), running)
+        return AccountRow(name, is_admin, _("has not used Berth yet"), "–", "–", "–", (), running)
     gone = known is not None and name not in known and view.account.kind == "user"
-    note = "not known to the Hub" if gone else "" if view.account.kind == "user" else view.account.kind
+    note = _("not known to the Hub") if gone else "" if view.account.kind == "user" else view.account.kind
     return AccountRow(
         name=name,
         admin=is_admin,
@@ -275,24 +298,25 @@ def limits_words(limits: Limits) -> tuple[str, ...]:
     """Limits as short lines; what is not limited is left out."""
     found = []
     if limits.max_servers is not None:
-        found.append(f"{limits.max_servers} server{'' if limits.max_servers == 1 else 's'}")
+        found.append(_n("%(n)s server", "%(n)s servers", limits.max_servers))
     if limits.max_gpu_milli is not None:
         found.append(gpus_words(limits.max_gpu_milli))
     if limits.monthly_micro is not None:
-        found.append(f"{show_credits(limits.monthly_micro)} credits a month")
+        found.append(_("%(amount)s credits a month", amount=show_credits(limits.monthly_micro)))
     if limits.profiles is not None:
-        found.append(f"only {', '.join(sorted(limits.profiles)) or 'no profile'}")
-    return tuple(found) or ("no limits",)
+        names = ", ".join(sorted(limits.profiles))
+        found.append(_("only %(names)s", names=names) if names else _("no profile"))
+    return tuple(found) or (_("no limits"),)
 
 
 def limit_words(limits: Limits) -> LimitWords:
     """The limits in force, as hints in the form's fields."""
-    none = "no limit"
+    none = _("no limit")
     return LimitWords(
         max_servers=none if limits.max_servers is None else str(limits.max_servers),
         max_gpus=none if limits.max_gpu_milli is None else f"{Decimal(limits.max_gpu_milli) / 1000:f}",
         monthly=none if limits.monthly_micro is None else _plain(limits.monthly_micro),
-        profiles="all" if limits.profiles is None else ", ".join(sorted(limits.profiles)) or "none of them",
+        profiles=_("all") if limits.profiles is None else ", ".join(sorted(limits.profiles)) or _("none of them"),
     )
 
 
@@ -318,13 +342,13 @@ def read_limits(texts: Mapping[str, str], known: set[str]) -> dict[str, object]:
         elif text:
             changes[word] = read(text)
     if not changes:
-        raise fields.wrong("limits", "fill in at least one field")
+        raise fields.wrong("limits", _("fill in at least one field"))
     return changes
 
 
 def _servers(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,6}", text):
-        raise fields.wrong("servers at once", "a whole number, none or default is needed")
+        raise fields.wrong(_("servers at once"), _("a whole number, none or default is needed"))
     return int(text)
 
 
@@ -335,13 +359,13 @@ def _milli(text: str) -> int:
             raise ValueError
         return int(milli)
     except (InvalidOperation, ValueError):
-        raise fields.wrong("GPUs at once", "a number such as 2 or 0.5, none or default is needed") from None
+        raise fields.wrong(_("GPUs at once"), _("a number such as 2 or 0.5, none or default is needed")) from None
 
 
 def _monthly(text: str) -> int:
-    amount = fields.credits_of(text, "credits per month")
+    amount = fields.credits_of(text, _("credits per month"))
     if amount < 0:
-        raise fields.wrong("credits per month", "a limit cannot be below zero")
+        raise fields.wrong(_("credits per month"), _("a limit cannot be below zero"))
     return amount
 
 
@@ -349,12 +373,15 @@ def _profiles(text: str, known: set[str]) -> frozenset[str]:
     names = {name for part in text.split(",") if (name := part.strip())}
     strange = sorted(names - known)
     if strange:
-        raise fields.wrong("profiles", f"{strange[0]!r} is no profile; known: {', '.join(sorted(known))}")
+        raise fields.wrong(
+            _("profiles"),
+            _("%(name)s is no profile; known: %(names)s", name=repr(strange[0]), names=", ".join(sorted(known))),
+        )
     return frozenset(names)
 
 
 def set_limits(parts: ServiceParts, name: str, changes: Mapping[str, object], by: str) -> None:
     """Write them. "default" means nothing for everybody's own limits. Raises `Problem`."""
     if name == EVERYBODY and INHERIT in changes.values():
-        raise fields.wrong("limits", "“default” is for one user; everybody's own limits have no default")
+        raise fields.wrong("limits", _("“default” is for one user; everybody's own limits have no default"))
     parts.bank.set_limits(name, changes, by=by)

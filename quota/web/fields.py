@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from decimal import Decimal
 from typing import Any
 
+from quota.i18n import _
 from quota.units import MicroCredits, parse_credits
 from quota.web.problem import Problem, Why
 
@@ -23,7 +24,7 @@ _NAME = re.compile(r"[^\x00-\x1f\x7f/\ud800-\udfff]{1,255}")
 
 
 def wrong(name: str, words: str) -> Problem:
-    return Problem(400, Why.FIELD_INVALID, f"{name}: {words}")
+    return Problem(400, Why.FIELD_INVALID, _("%(name)s: %(what)s", name=name, what=words))
 
 
 def _no_constant(text: str) -> Any:
@@ -46,7 +47,7 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Of two fields of one name some readers take the first and some the last: nobody could say what was asked."""
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Problem(400, Why.JSON_INVALID, "A field is there twice.")
+        raise Problem(400, Why.JSON_INVALID, _("A field is there twice."))
     return found
 
 
@@ -57,9 +58,9 @@ def json_object(raw: bytes) -> dict[str, Any]:
     try:
         content = json.loads(raw.decode("utf-8"), object_pairs_hook=_each_once, **_EXACT)
     except (ValueError, RecursionError):
-        raise Problem(400, Why.JSON_INVALID, "The body is not JSON in UTF-8.") from None
+        raise Problem(400, Why.JSON_INVALID, _("The body is not JSON in UTF-8.")) from None
     if not isinstance(content, dict):
-        raise Problem(400, Why.JSON_INVALID, "The body is not a JSON object.")
+        raise Problem(400, Why.JSON_INVALID, _("The body is not a JSON object."))
     return content
 
 
@@ -67,7 +68,7 @@ def integer(content: Mapping[str, Any], name: str, low: int, high: int) -> int:
     """A whole number (JSON integer; no boolean, no 1.0, no text) in low..high."""
     value = content.get(name)
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise wrong(name, f"a whole number from {low} to {high} is needed")
+        raise wrong(name, _("a whole number from %(low)s to %(high)s is needed", low=low, high=high))
     return value
 
 
@@ -75,20 +76,20 @@ def text(content: Mapping[str, Any], name: str, longest: int) -> str:
     """Text without control characters, "" where it is absent."""
     value = content.get(name, "")
     if not isinstance(value, str) or len(value) > longest or _CONTROL.search(value):
-        raise wrong(name, f"text of at most {longest} characters is needed")
+        raise wrong(name, _("text of at most %(number)s characters is needed", number=longest))
     return value.strip()
 
 
 def credits_of(value: object, name: str) -> MicroCredits:
     """Credits as a person writes them: "12.5", in JSON also 12 or 12.5."""
     if isinstance(value, bool) or not isinstance(value, str | int | Decimal):
-        raise wrong(name, "a number of credits such as 12.5 is needed")
+        raise wrong(name, _("a number of credits such as 12.5 is needed"))
     text = "" if isinstance(value, int) and abs(value) > LARGEST_AMOUNT else str(value).strip()
     if not _PLAIN.fullmatch(text):
-        raise wrong(name, "a plain number of credits such as 12.5, with at most six places, is needed")
+        raise wrong(name, _("a plain number of credits such as 12.5, with at most six places, is needed"))
     amount = parse_credits(text)
     if abs(amount) > LARGEST_AMOUNT:
-        raise wrong(name, f"at most {LARGEST_AMOUNT // 10**6} credits are possible")
+        raise wrong(name, _("at most %(amount)s credits are possible", amount=LARGEST_AMOUNT // 10**6))
     return amount
 
 
@@ -98,13 +99,13 @@ def amount(content: Mapping[str, Any], *, optional: bool = False) -> MicroCredit
     if len(given) != 1:
         if optional and not given:
             return None
-        raise wrong("amount_micro_credits", "give either this (an integer) or credits (such as 12.5)")
+        raise wrong("amount_micro_credits", _("give either this (an integer) or credits (such as 12.5)"))
     if given == ["credits"]:
         found = credits_of(content["credits"], "credits")
     else:
         found = MicroCredits(integer(content, "amount_micro_credits", 1, LARGEST_AMOUNT))
     if found <= 0:
-        raise wrong(given[0], "an amount above zero is needed")
+        raise wrong(given[0], _("an amount above zero is needed"))
     return found
 
 
@@ -112,10 +113,10 @@ def key(header: str | None, content: Mapping[str, Any]) -> str | None:
     """The idempotency key of the header or the body; both must agree. None where there is none."""
     found = {value for value in (header, content.get("key")) if value is not None}
     if len(found) > 1:
-        raise wrong("key", "the Idempotency-Key header says another one")
+        raise wrong("key", _("the Idempotency-Key header says another one"))
     value = found.pop() if found else None
     if value is not None and (not isinstance(value, str) or not _KEY.fullmatch(value)):
-        raise wrong("key", "1 to 128 printable ASCII characters without spaces are needed")
+        raise wrong("key", _("1 to 128 printable ASCII characters without spaces are needed"))
     return value
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from quota.book_reads import Holding
+from quota.groups import group_of
 from quota.i18n import _
 from quota.leases import Device, DeviceState, Lease, State, StopReason, Target
 from quota.told import retold
@@ -14,8 +15,8 @@ from quota.units import WHOLE_GPU
 from quota.web.figures import figures
 from quota.web.snapshot import Snapshot
 from quota.web.words import (
-    DEVICE_WORDS,
     credits_words,
+    device_state_words,
     device_words,
     duration_words,
     memory_words,
@@ -63,6 +64,7 @@ class LeaseRow:
     idle_words: str
     use: tuple[str, ...]
     can_stop: bool
+    group: str = ""  # that pays; "" where its user does
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,7 @@ def lease_row(lease: Lease, seen: Snapshot) -> LeaseRow:
         idle_words="" if notice else idle_words(lease, seen),
         use=use_words(lease, seen),
         can_stop=lease.live and lease.target is Target.RUN,
+        group=group_of(lease.account) or "",
     )
 
 
@@ -203,7 +206,6 @@ def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: st
     for lease, slot in held:
         parts.append(Part(start, int(slot.share), f"{lease.holder}: {part_words(slot.share)}"))
         start += slot.share
-    state = _(DEVICE_WORDS[device.state])
     return DeviceCard(
         uuid=device.uuid,
         words=device_words(device),
@@ -211,7 +213,7 @@ def device_card(device: Device, leases: Iterable[Lease | Holding], isolation: st
         memory=memory_words(device.memory_mib),
         isolation=isolation,
         in_service=device.state is DeviceState.OK,
-        state=_("%(state)s (%(why)s)", state=state, why=retold(device.why)) if device.why else state,
+        state=device_state_words(device),
         free_words=part_words(device.free),
         parts=tuple(parts),
         holders=tuple(part.words for part in parts),

@@ -12,7 +12,9 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota import tracing
+from quota.i18n import _
 from quota.leases import StopReason
+from quota.said import sentences
 from quota.units import show_credits
 from quota.web import actions, board, desk, fields, views
 from quota.web.base import Handler, endpoint
@@ -53,7 +55,7 @@ class PageHandler(Handler):
             self.redirect(self.get_login_url())
             raise Finish
         raise Problem(
-            403, Why.XSRF, "This form is too old, or did not come from this page. Reload it and send it again."
+            403, Why.XSRF, _("This form is too old, or did not come from this page. Reload it and send it again.")
         )
 
     # ---- answers ----
@@ -136,7 +138,12 @@ class Usage(PageHandler):
     async def get(self) -> None:
         name = await self.asked_account()
         view = await self.in_thread(views.usage, self.parts, name, self.asked_month(), own=name == self.viewer.name)
-        self.page("usage.html", "My usage" if view.own else f"Usage of {name}", "usage" if view.own else "", view=view)
+        self.page(
+            "usage.html",
+            _("My usage") if view.own else _("Usage of %(name)s", name=name),
+            "usage" if view.own else "",
+            view=view,
+        )
 
 
 class UsageCsv(PageHandler):
@@ -153,7 +160,7 @@ class Board(PageHandler):
     @endpoint()
     async def get(self) -> None:
         view = await self.in_thread(board.board, self.parts, self.field("q", 80), self.field("page", 9))
-        self.page("board.html", "Who holds what", "board", view=view)
+        self.page("board.html", _("Who holds what"), "board", view=view)
 
 
 class Receipt(PageHandler):
@@ -162,7 +169,7 @@ class Receipt(PageHandler):
         lease = await actions.lease_for(self, lease_id)
         view = await self.in_thread(views.receipt_of, self.parts, lease)
         log = await self.in_thread(self.parts.log_tail, lease.id, LOG_LINES)
-        self.page("lease.html", "Receipt", view=view, log=log, failed=lease.stop_reason is StopReason.FAILED)
+        self.page("lease.html", _("Receipt"), view=view, log=log, failed=lease.stop_reason is StopReason.FAILED)
 
 
 class Stop(PageHandler):
@@ -173,14 +180,14 @@ class Stop(PageHandler):
         lease = await actions.lease_for(self, lease_id)
         row = await self.in_thread(views.one_row, self.parts, lease)
         if not row.can_stop:
-            self.done("This server is already on its way out.", f"lease/{lease_id}", "info")
+            self.done(_("This server is already on its way out."), f"lease/{lease_id}", "info")
             return
-        self.page("stop.html", "Stop a server", row=row)
+        self.page("stop.html", _("Stop a server"), row=row)
 
     @endpoint()
     async def post(self, lease_id: str) -> None:
         lease = await actions.stop_lease(self, lease_id)
-        words = "The server is being stopped." if lease.live else "The server had ended already."
+        words = _("The server is being stopped.") if lease.live else _("The server had ended already.")
         self.done(words, f"lease/{lease_id}")
 
 
@@ -190,7 +197,7 @@ class Refund(PageHandler):
         asked = self.field("credits", 30)
         amount = fields.amount({"credits": asked}) if asked else None
         done = await actions.refund_lease(self, lease_id, amount, self.field("note", 200))
-        self.done(f"Refunded {show_credits(done, 6)} credits.", f"lease/{lease_id}")
+        self.done(_("Refunded %(amount)s credits.", amount=show_credits(done, 6)), f"lease/{lease_id}")
 
 
 class Admin(PageHandler):
@@ -201,7 +208,7 @@ class Admin(PageHandler):
         view = await self.in_thread(
             desk.admin, self.parts, users, self.field("q", 80), chosen, secrets.token_hex(8), self.field("page", 9)
         )
-        self.page("admin.html", "Admin · Berth", "admin", view=view)
+        self.page("admin.html", _("Admin · Berth"), "admin", view=view)
 
 
 class AdminForm(PageHandler):
@@ -223,7 +230,7 @@ class AdminForm(PageHandler):
         except Problem as problem:
             if problem.status not in (400, 404):
                 raise
-            words, kind = f"Nothing was changed. {problem.detail}", "danger"
+            words, kind = sentences(_("Nothing was changed."), problem.detail), "danger"
         self.done(words, back, kind)
 
 
@@ -237,7 +244,7 @@ class Grant(AdminForm):
         await self.in_thread(
             self.parts.bank.grant, name, amount, by=self.viewer.name, note=note, key=key and f"form:{key}"
         )
-        return f"Granted {show_credits(amount)} credits to {name}."
+        return _("Granted %(amount)s credits to %(name)s.", amount=show_credits(amount), name=name)
 
 
 class SetLimits(AdminForm):
@@ -247,29 +254,35 @@ class SetLimits(AdminForm):
         texts = {key: self.field(key, 1000) for key in desk.LIMIT_FIELDS}
         limits = desk.read_limits(texts, {profile.name for profile in await self.in_thread(self.parts.profiles)})
         await self.in_thread(desk.set_limits, self.parts, name, limits, self.viewer.name)
-        whom = "everybody without limits of their own" if name == "*" else name
-        return f"The limits of {whom} are set."
+        if name == "*":
+            return _("The limits of everybody without limits of their own are set.")
+        return _("The limits of %(name)s are set.", name=name)
 
 
 class SetMonthlyGrant(AdminForm):
     async def act(self) -> str:
         asked = self.field("account")
         name = asked if asked == "*" else await actions.known_account(self, asked)
-        amount = fields.credits_of(self.field("credits", 30), "credits each month")
+        amount = fields.credits_of(self.field("credits", 30), _("credits each month"))
         if amount < 0:
-            raise fields.wrong("credits each month", "a grant cannot be below zero")
+            raise fields.wrong(_("credits each month"), _("a grant cannot be below zero"))
         await self.in_thread(self.parts.bank.set_monthly_grant, name, amount, by=self.viewer.name)
-        whom = "everybody without an amount of their own" if name == "*" else name
-        return f"From next month on {whom} will be given {show_credits(amount)} credits a month."
+        credits = show_credits(amount)
+        if name == "*":
+            return _(
+                "From next month on everybody without an amount of their own will be given %(amount)s credits a month.",
+                amount=credits,
+            )
+        return _("From next month on %(name)s will be given %(amount)s credits a month.", name=name, amount=credits)
 
 
 class SetPrices(AdminForm):
     async def act(self) -> str:
         amounts = [fields.credits_of(self.field(name, 30), name) for name in ("gpu_hour", "cpu_hour")]
         if min(amounts) < 0:
-            raise fields.wrong("gpu_hour" if amounts[0] < 0 else "cpu_hour", "a price cannot be below zero")
+            raise fields.wrong("gpu_hour" if amounts[0] < 0 else "cpu_hour", _("a price cannot be below zero"))
         await self.in_thread(self.parts.bank.set_price, amounts[0], amounts[1], by=self.viewer.name)
-        return "The prices are set. Servers that run keep theirs."
+        return _("The prices are set. Servers that run keep theirs.")
 
 
 class OAuthCallback(PageHandler, HubOAuthCallbackHandler):
@@ -282,7 +295,7 @@ class OAuthCallback(PageHandler, HubOAuthCallbackHandler):
             self.current_user = await self.hub_auth.get_user(self, sync=False)
 
     def write_error(self, status_code: int, **kwargs: Any) -> None:
-        words = "The log-in could not be finished. It may have taken too long, or its page was old. Start again."
+        words = _("The log-in could not be finished. It may have taken too long, or its page was old. Start again.")
         self.answer_problem(Problem(502 if status_code >= 500 else status_code, Why.LOG_IN, words))
 
 
@@ -290,11 +303,11 @@ class PageNotFound(PageHandler):
     """Every address that is none."""
 
     @endpoint(public=True)
-    async def get(self, *_: str) -> None:
+    async def get(self, *_path: str) -> None:
         viewer = await self.identify()
         if viewer is not None:
             self.viewer = viewer
-        raise Problem(404, Why.NOT_FOUND, "There is no page at this address.")
+        raise Problem(404, Why.NOT_FOUND, _("There is no page at this address."))
 
     head = post = put = delete = patch = options = get
 

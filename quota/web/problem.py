@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from quota.errors import Conflict, NotFound, Reason, Refused, Stale
+from quota.i18n import N_, _
 from quota.web.parts import HubUnavailable, ServiceParts
 
 
@@ -40,19 +41,19 @@ class Why(StrEnum):
 
 
 TITLES = {
-    400: "The request cannot be understood",
-    401: "Not signed in",
-    403: "Not allowed",
-    404: "Not found",
-    405: "Not possible here",
-    409: "Not possible now",
-    413: "Too large",
-    415: "Not in a form that is understood",
-    422: "Not the request that it says it is",
-    429: "Too often",
-    500: "Something went wrong in Berth",
-    502: "The Hub did not answer",
-    503: "Busy, try again in a moment",
+    400: N_("The request cannot be understood"),
+    401: N_("Not signed in"),
+    403: N_("Not allowed"),
+    404: N_("Not found"),
+    405: N_("Not possible here"),
+    409: N_("Not possible now"),
+    413: N_("Too large"),
+    415: N_("Not in a form that is understood"),
+    422: N_("Not the request that it says it is"),
+    429: N_("Too often"),
+    500: N_("Something went wrong in Berth"),
+    502: N_("The Hub did not answer"),
+    503: N_("Busy, try again in a moment"),
 }
 
 
@@ -97,7 +98,7 @@ class Problem(Exception):
 
     @property
     def title(self) -> str:
-        return TITLES.get(self.status, "The request failed")
+        return _(TITLES.get(self.status, N_("The request failed")))
 
 
 #: Refusals that are about who asks, and those about what was asked; the rest are about the moment (409).
@@ -132,7 +133,9 @@ def problem_text(problem: Problem, request_id: str = "") -> str:
 def busy() -> Problem:
     """The book is locked for longer than we care to wait, or the connection to it is lost: then even a commit may have
     happened whose answer was not heard."""
-    words = "The book did not answer in time. If you asked for a change, look whether it was made before you repeat it."
+    words = _(
+        "The book did not answer in time. If you asked for a change, look whether it was made before you repeat it."
+    )
     return Problem(503, Why.BOOK_UNAVAILABLE, words, {"Retry-After": "2"})
 
 
@@ -149,11 +152,13 @@ def problem_of(error: BaseException, parts: ServiceParts) -> Problem | None:
     if isinstance(error, Refused):
         return _refused(error, parts)
     if isinstance(error, NotFound):
-        return Problem(404, Why.NOT_FOUND, "There is no such thing.")
+        return Problem(404, Why.NOT_FOUND, _("There is no such thing."))
     if isinstance(error, Conflict):
-        return Problem(409, Why.CONFLICT, "This key was used before for something else. Nothing was changed.")
+        return Problem(409, Why.CONFLICT, _("This key was used before for something else. Nothing was changed."))
     if isinstance(error, Stale):
-        return Problem(409, Why.CHANGED, "Somebody else changed this at the same moment. Look again, then retry.")
+        return Problem(409, Why.CHANGED, _("Somebody else changed this at the same moment. Look again, then retry."))
     if isinstance(error, HubUnavailable):
-        return Problem(502, Why.HUB_UNAVAILABLE, "The Hub did not answer. Try again in a moment.", {"Retry-After": "5"})
+        return Problem(
+            502, Why.HUB_UNAVAILABLE, _("The Hub did not answer. Try again in a moment."), {"Retry-After": "5"}
+        )
     return None

@@ -155,6 +155,12 @@ def device_words(device: Device) -> str:
     return _("%(device)s (simulated)", device=words) if device.simulated and not already else words
 
 
+def device_state_words(device: Device) -> str:
+    """Whether a device is in service, and why it is not."""
+    state = _(DEVICE_WORDS[device.state])
+    return _("%(state)s (%(why)s)", state=state, why=retold(device.why)) if device.why else state
+
+
 def part_words(milli: int) -> str:
     """A part of one device: "7/8 GPU", "1 GPU", "0.333 GPU", "nothing"."""
     if milli <= 0:

@@ -101,7 +101,7 @@ async def test_a_silent_agent_and_an_unseen_server_are_alarms(service: Service, 
     desk.clock.advance(90)
     said = words(await service.browser("boss").get("admin"))
     assert "Agent on h1 silent for 90 s" in said
-    assert "1 running server(s) not seen for more than 60 s: alice." in said
+    assert "1 running server not seen for more than 60 s: alice." in said
 
 
 async def test_what_stands_is_shown_to_administrators_with_words_and_since(service: Service, desk: Desk) -> None:

@@ -284,7 +284,7 @@ def test_an_agent_of_long_ago_is_forgotten_beside_a_living_one() -> None:
 def test_x15_a_running_server_that_nobody_sees_is_an_alarm() -> None:
     unseen = lease(last_seen=LATER - timedelta(seconds=61))
     assert desk.unseen([unseen, lease(last_seen=LATER)], LATER) == [
-        "1 running server(s) not seen for more than 60 s: alice."
+        "1 running server not seen for more than 60 s: alice."
     ]
     assert desk.unseen([lease(state=State.STARTING, started_at=None)], LATER) == []
 
