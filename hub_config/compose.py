@@ -322,6 +322,7 @@ def service_parts(made: Parts) -> Any:
         isolation_words=lambda mode: str(isolation(mode)),
         image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
         log_tail=made.runtime.log_tail,
+        groups=groups_of(made.settings),
         templates=templates_of(made),
     )
 

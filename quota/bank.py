@@ -215,10 +215,20 @@ class Bank:
             already = billing.refunded(bill, amount)
             return MicroCredits(billing.refund(bill.claimed(), amount, by, note) if already is None else already)
 
-    def statement(self, name: str, start: datetime, end: datetime) -> list[StatementLine]:
-        """What the account used and paid in the half-open [start, end), oldest lease first. Raises `NotFound`."""
+    def statement(self, name: str, start: datetime, end: datetime, user: str | None = None) -> list[StatementLine]:
+        """What the account paid (for one user's servers, or all) in the half-open [start, end), oldest lease first.
+        Raises `NotFound`."""
         with self.store.read() as connection:
-            return read_statement(connection, accounts.get(connection, name).id, start, end, self.zone)
+            return read_statement(connection, accounts.get(connection, name).id, start, end, self.zone, user)
+
+    def paid_for(self, user: str, start: datetime, end: datetime) -> list[str]:
+        """The accounts of groups that paid for servers which this user had in the half-open [start, end), by name."""
+        lease, account = schema.lease, schema.account
+        ran = lease.c.started_at.is_not(None) & (lease.c.ended_at.is_(None) | (lease.c.ended_at > start))
+        chosen = sa.select(account.c.name).distinct().join(lease, lease.c.account_id == account.c.id)
+        chosen = chosen.where(lease.c.holder_user == user, lease.c.started_at < end, ran, account.c.kind == "group")
+        with self.store.read() as connection:
+            return sorted(connection.scalars(chosen))
 
     # Limits
 

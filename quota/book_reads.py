@@ -29,6 +29,7 @@ class Holding:
     simulated: bool
     requested_at: datetime
     slots: tuple[Slot, ...]
+    account_id: int = 0
 
 
 _HOLDINGS = (
@@ -42,6 +43,7 @@ _HOLDINGS = (
         schema.lease.c["count"],
         schema.lease.c.simulated,
         schema.lease.c.requested_at,
+        schema.lease.c.account_id,
         schema.slot.c.host,
         schema.slot.c.device,
         schema.slot.c.share.label("part"),
@@ -77,13 +79,13 @@ class BookReads:
         found: dict[str, Holding] = {}
         with self.store.read() as connection:
             for row in connection.execute(_HOLDINGS):
-                lease_id, user, server, kind, profile, share, count, simulated, asked, host, device, part = row
+                lease_id, user, server, kind, profile, share, count, simulated, asked, payer, host, device, part = row
                 slots = () if part is None else (Slot(host, device, MilliGpu(part)),)
                 known = found.get(lease_id)
                 if known is None:
                     holder = Holder(user, server, HolderKind(kind))
                     share, simulated = MilliGpu(share), bool(simulated)
-                    found[lease_id] = Holding(lease_id, holder, profile, share, count, simulated, asked, slots)
+                    found[lease_id] = Holding(lease_id, holder, profile, share, count, simulated, asked, slots, payer)
                 else:
                     found[lease_id] = replace(known, slots=known.slots + slots)
         return sorted(found.values(), key=lambda each: (each.requested_at, each.id))

@@ -36,6 +36,7 @@ class StatementLine:
     seconds: int
     milli_gpu_seconds: int
     charged: int
+    user: str = ""  # who held it
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,9 +48,10 @@ class Late:
 
 
 def read_statement(
-    connection: sa.Connection, account_id: int, start: datetime, end: datetime, zone: str
+    connection: sa.Connection, account_id: int, start: datetime, end: datetime, zone: str, user: str | None = None
 ) -> list[StatementLine]:
-    """Lines of the account's leases that ran, or were refunded late, inside [start, end), oldest first."""
+    """Lines of the account's leases (of one user's, or all) that ran, or were refunded late, inside [start, end),
+    oldest first."""
     table, part = schema.lease, schema.segment
     inside = (
         sa.select(part.c.lease_id)
@@ -57,7 +59,8 @@ def read_statement(
         .where(part.c.lease_id == table.c.id)
         .exists()
     )
-    mine = sa.select(table).where(table.c.account_id == account_id, inside)
+    held = sa.true() if user is None else table.c.holder_user == user
+    mine = sa.select(table).where(table.c.account_id == account_id, held, inside)
     rows: list[Row] = []
     # `inside` says as much, but by these an index leads past all that ended before; one for both would not.
     for late_enough in (sa.text("state <> 'SETTLED'") & table.c.ended_at.is_(None), table.c.ended_at > start):
@@ -65,7 +68,7 @@ def read_statement(
     late = _late_refunds(connection, account_id, zone)
     only = {lease_id for lease_id, refund in late.items() if start <= refund.at < end} - {row["id"] for row in rows}
     if only:
-        rows += connection.execute(sa.select(table).where(table.c.id.in_(sorted(only)))).mappings()
+        rows += connection.execute(sa.select(table).where(table.c.id.in_(sorted(only)), held)).mappings()
     rows.sort(key=lambda row: (row["started_at"], row["id"]))
     segments = read_segments(connection, [row["id"] for row in rows])
     return [line(row, segments[row["id"]], start, end, late.get(row["id"])) for row in rows]
@@ -112,4 +115,5 @@ def line(
         seconds=0 if free else elapsed(segments, last) - elapsed(segments, first),
         milli_gpu_seconds=0 if free else usage(segments, last) - usage(segments, first),
         charged=min(charge_due(segments, last), paid) - min(charge_due(segments, first), paid) - given_back,
+        user=row["holder_user"],
     )

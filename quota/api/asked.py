@@ -103,10 +103,16 @@ class AskedAccounts(Paged):
 
 
 class AskedUsage(Paged):
+    """A stretch of time."""
+
     from_: Moment | None = Field(
         None, alias="from", description="The first moment, or the day that begins it in the site's time zone."
     )
     to: Moment | None = Field(None, description="The moment after the last, or the day that it begins.")
+
+
+class AskedMine(AskedUsage):
+    payer: Name | None = Field(None, description="The account that paid, such as `group:lab-a`; by default one's own.")
 
 
 # ---- bodies ----

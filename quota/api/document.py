@@ -28,6 +28,7 @@ _TAGS = {
     "me": "Who asks, and what they used.",
     "leases": "Who holds what: look, stop, refund.",
     "accounts": "Who pays: balances, grants, limits.",
+    "groups": "Groups that pay, and who used what of them.",
     "site": "What there is: the menu, prices, devices.",
     "kit": "For the kit inside a user's server.",
 }

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from quota import bank, leases, ledger, rows
+from quota import bank, groups, leases, ledger, rows
 from quota.api import shapes
 from quota.book_reads import Holding
 from quota.leases import State
 from quota.web.figures import figures
+from quota.web.group_views import MemberUse
 from quota.web.parts import ProfileView
 from quota.web.words import stop_words
 
@@ -26,6 +27,8 @@ def price(found: leases.Price) -> shapes.Price:
         plan_id=found.plan_id,
         gpu_hour_micro_credits=int(found.gpu_hour),
         cpu_hour_micro_credits=int(found.cpu_hour),
+        own_hour_micro_credits=found.per_hour,
+        rule=found.rule,
     )
 
 
@@ -123,6 +126,7 @@ def account(view: bank.AccountView) -> shapes.Account:
 def session(line: bank.StatementLine) -> shapes.Session:
     return shapes.Session(
         lease_id=line.lease_id,
+        user=line.user,
         profile=line.profile,
         image=line.image,
         share_milli=int(line.share),
@@ -133,6 +137,20 @@ def session(line: bank.StatementLine) -> shapes.Session:
         microseconds=line.seconds,
         milli_gpu_seconds=line.milli_gpu_seconds,
         charged_micro_credits=line.charged,
+    )
+
+
+def group(found: groups.Group, members: Sequence[str], view: bank.AccountView) -> shapes.Group:
+    return shapes.Group(name=found.name, leads=list(found.leads), members=list(members), account=account(view))
+
+
+def member_use(found: MemberUse) -> shapes.MemberUse:
+    return shapes.MemberUse(
+        user=found.user,
+        member=bool(found.member),
+        sessions=found.sessions,
+        milli_gpu_seconds=found.milli_gpu_seconds,
+        charged_micro_credits=found.charged_micro,
     )
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 from quota import ledger
 from quota.api import asked, fill, shapes
@@ -10,6 +12,7 @@ from quota.api.base import ApiHandler, Reply, operation
 from quota.api.operation import Access
 from quota.api.paging import cut
 from quota.bank import AccountView, StatementLine
+from quota.groups import group_of
 from quota.leases import Lease
 from quota.web import actions, fields
 from quota.web.figures import figures
@@ -74,7 +77,11 @@ class Me(AccountHandler):
             name=self.viewer.name,
             admin=self.viewer.admin,
             account=fill.account(view),
-            burn_micro_credits_per_hour=sum(figures(each, seen.segments(each), seen.now).per_hour for each in live),
+            burn_micro_credits_per_hour=sum(
+                figures(each, seen.segments(each), seen.now).per_hour
+                for each in live
+                if each.account == self.viewer.name
+            ),
             time_zone=self.parts.zone,
             leases=[self.shape_of(lease, seen) for lease in live],
         )
@@ -90,35 +97,23 @@ def _newest_first(moment: datetime) -> tuple[int, int]:
     return seconds, -moment.microsecond
 
 
-class MyUsage(AccountHandler):
-    @operation(
-        "What I used and paid in a stretch of time",
-        shapes.Usage,
-        query=asked.AskedUsage,
-        problems=(Why.DATE_INVALID, Why.CONFLICT),
-    )
-    async def get(self) -> Reply:
-        """The stretch is half-open, [from, to). By default it is the present month of the site; with one end given, up
-        to the end of the month (`from`) or from its beginning (`to`). Adjacent stretches sum exactly."""
-        period = self.period()
-        cursors, after = self.cursors(start=str(period.start), end=str(period.end))
-        view = await self.account_view(self.viewer.name)
-        found = await self.in_thread(statement, self.parts, view.account.name, period)
-        lines = [line for line, _, _ in found]
-        limit = self.query(asked.AskedUsage).limit
-        page, last = cut(lines, session_key, after, limit)
-        return self.page(
-            shapes.Usage(
-                account=view.account.name,
-                from_=period.start,
-                to=period.end,
-                time_zone=self.parts.zone,
-                milli_gpu_seconds=sum(line.milli_gpu_seconds for line in lines),
-                charged_micro_credits=sum(line.charged for line in lines),
-                items=[fill.session(line) for line in page],
-                next=last and cursors.write(last),
-            )
-        )
+class UsageHandler(AccountHandler):
+    """Base of what was used in a stretch of time."""
+
+    def used(self, account: str, period: Period, lines: Sequence[StatementLine]) -> dict[str, Any]:
+        """A page of sessions with the sums of all of them: the fields of `shapes.Usage`."""
+        cursors, after = self.cursors(start=str(period.start), end=str(period.end), account=account)
+        page, last = cut(lines, session_key, after, self.query(asked.Paged).limit)
+        return {
+            "account": account,
+            "from_": period.start,
+            "to": period.end,
+            "time_zone": self.parts.zone,
+            "milli_gpu_seconds": sum(line.milli_gpu_seconds for line in lines),
+            "charged_micro_credits": sum(line.charged for line in lines),
+            "items": [fill.session(line) for line in page],
+            "next": last and cursors.write(last),
+        }
 
     def period(self) -> Period:
         """[from, to); by default the present month of the site, or the one that the only end given is in, where that
@@ -131,6 +126,26 @@ class MyUsage(AccountHandler):
         if start >= end:
             raise Problem(400, Why.DATE_INVALID, "from must lie before to.")
         return Period(start, end)
+
+
+class MyUsage(UsageHandler):
+    @operation(
+        "What I used in a stretch of time, and what it cost",
+        shapes.Usage,
+        query=asked.AskedMine,
+        problems=(Why.DATE_INVALID, Why.NOT_FOUND, Why.CONFLICT),
+    )
+    async def get(self) -> Reply:
+        """What one's own account paid, or what a group paid for one's own servers (`payer`). The stretch is half-open,
+        [from, to). By default it is the present month of the site; with one end given, up to the end of the month
+        (`from`) or from its beginning (`to`). Adjacent stretches sum exactly."""
+        period, payer, user = self.period(), self.query(asked.AskedMine).payer, self.viewer.name
+        account = payer or (await self.account_view(user)).account.name
+        if account != user and group_of(account) is None:
+            raise fields.wrong("payer", "only one's own account and those of groups pay for one's servers")
+        only = None if account == user else user
+        found = await self.in_thread(statement, self.parts, account, period, only)
+        return self.page(shapes.Usage(**self.used(account, period, [line for line, _, _ in found])))
 
 
 class Accounts(AccountHandler):
@@ -186,6 +201,7 @@ class Grants(AccountHandler):
         amount = body.amount
         assert amount is not None
         key = self.ledger_key(self.idempotency_key() or body.key)
+        await actions.need_payer(self, name)
         account = (await self.account_view(name)).account.name
         bucket = await self.in_thread(
             self.parts.bank.grant, account, amount, by=self.viewer.name, note=body.note, key=key

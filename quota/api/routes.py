@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from quota.api.base import ApiHandler
+from quota.api.groups import Groups, GroupUsage, OneGroup
 from quota.api.held import Leases, OneLease, RefundLease, StopLease
 from quota.api.kit import KitSignals
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
@@ -25,6 +26,13 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
             "schema": {"type": "string", "minLength": 1, "maxLength": 255, "pattern": r"^[^\u0000-\u001f\u007f/]+$"},
         },
     ),
+    "group": (
+        r"([^/]+)",
+        {
+            "description": "The name of a group, as the Hub has it.",
+            "schema": {"type": "string", "minLength": 1, "maxLength": 200, "pattern": r"^[^\u0000-\u001f\u007f/:]+$"},
+        },
+    ),
 }
 
 ADDRESSES: Mapping[str, type[ApiHandler]] = {
@@ -40,6 +48,9 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "accounts/{name}/grants": Grants,
     "accounts/{name}/limits": LimitsOf,
     "accounts/{name}/monthly-grant": MonthlyGrantOf,
+    "groups": Groups,
+    "groups/{group}": OneGroup,
+    "groups/{group}/usage": GroupUsage,
     "prices": Prices,
     "fleet": Fleet,
     "kit/signals": KitSignals,

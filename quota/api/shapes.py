@@ -55,11 +55,14 @@ class HeldDevice(Shape):
 
 
 class Price(Shape):
-    """A price plan. A lease keeps the plan that it was made under."""
+    """A price plan. A lease keeps the plan that it was made under. Where a rule of the site made it,
+    `own_hour_micro_credits` is the price of the whole server for an hour, and `rule` its name."""
 
     plan_id: int
     gpu_hour_micro_credits: int
     cpu_hour_micro_credits: int
+    own_hour_micro_credits: int | None = None
+    rule: str = ""
 
 
 class Lease(Shape):
@@ -162,6 +165,7 @@ class Session(Shape):
     """One lease inside the stretch that was asked for. `microseconds` is wall time; the times are the whole lease's."""
 
     lease_id: str
+    user: str
     profile: str
     image: str
     share_milli: int
@@ -269,6 +273,38 @@ class Usage(Page):
     milli_gpu_seconds: int
     charged_micro_credits: int
     items: list[Session]
+
+
+class Group(Shape):
+    """A group that pays: its account, whom to ask, and who is in it at this moment."""
+
+    name: str
+    leads: list[str]
+    members: list[str]
+    account: Account
+
+
+class Groups(Page):
+    """Groups in the site's order."""
+
+    items: list[Group]
+
+
+class MemberUse(Shape):
+    """What one person used of a group. `member`: whether they are in it at this moment."""
+
+    user: str
+    member: bool
+    sessions: int
+    milli_gpu_seconds: int
+    charged_micro_credits: int
+
+
+class GroupUsage(Usage):
+    """Sessions that a group paid for inside [from, to), the newest first, and their sums by person. The sums are of all
+    sessions, also of those on other pages: those of `members` make the whole."""
+
+    members: list[MemberUse]
 
 
 class Document(Shape):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from quota.errors import Conflict, NotFound
+from quota.groups import Group, group_of, no_payer
 from quota.i18n import _
 from quota.leases import HolderKind, Lease, State, StopReason
 from quota.web import fields
@@ -56,6 +57,35 @@ async def refund_lease(handler: Handler, lease_id: str, amount: int | None, note
         ) from None
 
 
+async def group_for(handler: Handler, name: str) -> Group:
+    """A group that pays and whose use the viewer may see: one they are in at this moment or lead, or any for an
+    administrator. Raises `Problem`."""
+    viewer, group = handler.viewer, next((each for each in handler.parts.groups if each.name == name), None)
+    if group is None or not group.pays:
+        raise Problem(404, Why.NOT_FOUND, _("There is no group of this name that pays for servers."))
+    if viewer.admin or viewer.name in group.leads or name in await handler.parts.hub.groups_of(viewer.name):
+        return group
+    raise Problem(403, Why.FORBIDDEN, _("Only members and leads of this group and administrators may see its use."))
+
+
+async def groups_of(handler: Handler) -> tuple[Group, ...]:
+    """The groups that `group_for` gives the viewer."""
+    viewer, groups = handler.viewer, tuple(group for group in handler.parts.groups if group.pays)
+    if viewer.admin or not groups:
+        return groups
+    names = await handler.parts.hub.groups_of(viewer.name)
+    return tuple(group for group in groups if group.name in names or viewer.name in group.leads)
+
+
+async def need_payer(handler: Handler, name: str) -> None:
+    """Raises `Problem` for the account of a group that the site does not have, or that does not pay."""
+    if group_of(name) is not None:
+        why = no_payer(handler.parts.groups, name)
+        if why:
+            raise Problem(404, Why.NOT_FOUND, why)
+        await handler.in_thread(handler.parts.bank.ensure_account, name, "group")
+
+
 async def known_account(handler: Handler, name: str) -> str:
     """The name of an account in the book, made now for a user whom only the Hub knows. Raises `Problem`.
 
@@ -68,6 +98,9 @@ async def known_account(handler: Handler, name: str) -> str:
             return view.account.name
         except NotFound:
             continue
+    if group_of(name) is not None:
+        await need_payer(handler, name)
+        return name
     users = {user.name for user in await handler.parts.hub.users()}
     for candidate in candidates:
         if candidate in users:

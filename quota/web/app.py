@@ -15,6 +15,7 @@ from quota.web.access import log_request
 from quota.web.arrival import RequestId
 from quota.web.base import plain_problem
 from quota.web.compressed import CompressedFiles
+from quota.web.group_pages import GROUP_ROUTES
 from quota.web.hub import HubClient
 from quota.web.interface import Interface
 from quota.web.metrics import Meters
@@ -84,7 +85,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     common: dict[str, Any] = {"parts": parts, "threads": threads or ThreadPoolExecutor(BOOK_THREADS, "book")}
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
     routes.append((prefix + "api/.*", ApiNotFound, common))
-    routes += [(prefix + path, handler, common) for path, handler in PAGE_ROUTES]
+    routes += [(prefix + path, handler, common) for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES)]
     routes += [
         (prefix + "api", Interface, common),
         (prefix + "health", Health),

@@ -119,7 +119,8 @@ class Handler(HubOAuthenticated, RequestHandler):
             return None
         if model.get("kind", "user") != "user":
             raise Problem(403, Why.FORBIDDEN, _("Only users have accounts and servers; this token is a service's."))
-        return Viewer(str(model["name"]), bool(model.get("admin", False)))
+        groups = frozenset(str(name) for name in model.get("groups") or ())
+        return Viewer(str(model["name"]), bool(model.get("admin", False)), groups)
 
     def cookie_refused(self) -> bool:
         """Whether a cookie was there and did not count for want of its XSRF token."""

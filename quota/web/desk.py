@@ -122,10 +122,13 @@ def admin(
     running = parts.book.some([lease.id for lease in live[:RUNNING]])
     seen = snapshot(parts, running)
     beats = pulses(parts.rows.boots(), seen.now)
-    names = sorted({*parts.bank.names(), *(user.name for user in users or ())})
+    groups = (group.account for group in parts.groups if group.pays)
+    names = sorted({*parts.bank.names(), *groups, *(user.name for user in users or ())})
     found, pages = cut([name for name in names if wanted.casefold() in name.casefold()], page, ACCOUNTS)
     views = parts.bank.views_of(found)
-    holding = Counter(lease.holder.user for lease in live)  # who pays for it, as the book has it
+    holding = Counter(lease.holder.user for lease in live)
+    paying = Counter(lease.account_id for lease in live)
+    holding |= {name: paying[view.account.id] for name, view in views.items() if view.account.kind == "group"}
     admins = {user.name for user in users or () if user.admin}
     known = None if users is None else {user.name for user in users}
     price = parts.bank.price()
@@ -281,7 +284,7 @@ def account_row(
     if view is None:
         return AccountRow(name, is_admin, _("has not used Berth yet"), "–", "–", "–", (), running)
     gone = known is not None and name not in known and view.account.kind == "user"
-    note = _("not known to the Hub") if gone else "" if view.account.kind == "user" else view.account.kind
+    note = _("not known to the Hub") if gone else "" if view.account.kind == "user" else _("group")
     return AccountRow(
         name=name,
         admin=is_admin,

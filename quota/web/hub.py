@@ -84,6 +84,23 @@ class HubClient:
         self._kept = Kept(mark, tuple(found), time.monotonic())
         return self._kept
 
+    async def groups_of(self, user: str) -> frozenset[str]:
+        """The groups that a user is in at this moment; none for somebody whom the Hub does not know."""
+        return frozenset(await self._names(f"/users/{quote(user, safe='')}", "groups"))
+
+    async def members(self, group: str) -> tuple[str, ...]:
+        """The users in a group at this moment; none where the Hub has no such group."""
+        return tuple(sorted(await self._names(f"/groups/{quote(group, safe='')}", "users")))
+
+    async def _names(self, path: str, key: str) -> list[str]:
+        answer = await self._ask("GET", path, fine=(404,))
+        if answer.code == 404:
+            return []
+        try:
+            return [str(name) for name in _json(answer)[key]]
+        except (KeyError, TypeError):
+            raise HubUnavailable(f"{path} has an unknown form") from None
+
     async def stop_server(self, user: str, server: str) -> None:
         """Ask for a server's end. Already gone (404) or going (400, pending) is fine: the book has the intent."""
         name = quote(user, safe="")

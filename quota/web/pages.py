@@ -13,12 +13,14 @@ from tornado.web import Finish
 
 from quota import tracing
 from quota.i18n import _
+from quota.groups import group_of
 from quota.leases import StopReason
 from quota.said import sentences
 from quota.units import show_credits
 from quota.web import actions, board, desk, fields, views
 from quota.web.base import Handler, endpoint
 from quota.web.export import to_csv
+from quota.web.group_views import address_of, groups_for
 from quota.web.parts import Viewer
 from quota.web.period import Period, month_of, parse_month
 from quota.web.problem import Problem, Why, problem_text
@@ -62,6 +64,7 @@ class PageHandler(Handler):
 
     def page(self, template: str, title: str, here: str = "", **values: Any) -> None:
         """Finish with a page. A message left by the request before is shown once."""
+        viewer: Viewer | None = getattr(self, "viewer", None)
         source = f"'self' {self.hub_auth.hub_host}".strip()
         self.set_header(
             "Content-Security-Policy",
@@ -79,7 +82,8 @@ class PageHandler(Handler):
                 prefix=self.prefix,
                 hub_base=self.hub_base,
                 asset=lambda name: f"{self.prefix}static/{name}?v={asset_hash(name)}",
-                viewer=getattr(self, "viewer", None),
+                viewer=viewer,
+                groups=groups_for(self.parts.groups, viewer),
                 xsrf_token=self.xsrf_token.decode("ascii"),
                 flash=self.take_flash(),
                 **values,
@@ -137,6 +141,9 @@ class Usage(PageHandler):
     @endpoint()
     async def get(self) -> None:
         name = await self.asked_account()
+        if group_of(name) is not None:
+            self.redirect(address_of(self.parts, name))
+            return
         view = await self.in_thread(views.usage, self.parts, name, self.asked_month(), own=name == self.viewer.name)
         self.page(
             "usage.html",
@@ -238,6 +245,7 @@ class Grant(AdminForm):
     async def act(self) -> str:
         amount = fields.amount({"credits": self.field("credits", 30)})
         assert amount is not None
+        await actions.need_payer(self, self.field("account"))
         name = await actions.known_account(self, self.field("account"))
         key = fields.key(None, {"key": self.field("key", 64) or None})
         note = self.field("note", 200)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from zoneinfo import ZoneInfo
 
 from quota.errors import BerthError, Refused
+from quota.groups import Group
 from quota.ports import Clock
 
 if TYPE_CHECKING:
@@ -37,17 +38,27 @@ class HubUser:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who asks, as the Hub says. `admin` is the Hub's own flag."""
+    """Who asks, as the Hub says. `admin` is the Hub's own flag; `groups` are the Hub's as of some minutes ago, good for
+    links but not for rights."""
 
     name: str
     admin: bool
+    groups: frozenset[str] = frozenset()
 
 
 class HubPort(Protocol):
-    """What the service asks of the Hub. Both raise `HubUnavailable`."""
+    """What the service asks of the Hub. All raise `HubUnavailable`."""
 
     async def users(self) -> tuple[HubUser, ...]:
         """All users, in the Hub's order."""
+        ...
+
+    async def groups_of(self, user: str) -> frozenset[str]:
+        """The groups that a user is in at this moment; none for somebody whom the Hub does not know."""
+        ...
+
+    async def members(self, group: str) -> tuple[str, ...]:
+        """The users in a group at this moment; none where the Hub has no such group."""
         ...
 
     async def stop_server(self, user: str, server: str) -> None:
@@ -88,8 +99,9 @@ class ServiceParts:
 
     `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
     live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
-    outlive it. `templates` is the folder of the site's own. `cookie_secret` should outlive the process, or a restart logs
-    everybody out. `hub_auth` None means: as the Hub's environment of a managed service says.
+    outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `cookie_secret` should
+    outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's environment of a managed
+    service says.
     """
 
     book: Book
@@ -108,6 +120,7 @@ class ServiceParts:
     image_titles: Mapping[str, str] = field(default_factory=dict)
     log_tail: Callable[[str, int], Sequence[str]] = _no_log
     templates: Path | None = None
+    groups: Sequence[Group] = ()
     hub_auth: HubOAuth | None = None
 
     @cached_property

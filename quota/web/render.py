@@ -22,7 +22,21 @@ STATIC = HERE / "static"
 
 #: What every page is given.
 ALWAYS = frozenset(
-    {"title", "here", "site", "zone", "prefix", "hub_base", "asset", "viewer", "xsrf_token", "flash", "self", "caller"}
+    {
+        "title",
+        "here",
+        "site",
+        "zone",
+        "prefix",
+        "hub_base",
+        "asset",
+        "viewer",
+        "xsrf_token",
+        "flash",
+        "groups",
+        "self",
+        "caller",
+    }
 )
 
 log = logging.getLogger("berth.web")

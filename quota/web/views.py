@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from itertools import chain
 from urllib.parse import urlencode
 
 from quota.bank import StatementLine
+from quota.groups import group_of
 from quota.i18n import _, _n
 from quota.leases import Lease, Segment, State
 from quota.metering import clip, microseconds, span
@@ -24,7 +26,7 @@ from quota.web.period import Period, months
 from quota.web.snapshot import snapshot
 from quota.web.words import credits_words, digits, duration_words, instant_or_none, share_words, stop_words
 
-#: Leases that are read in one go; a month with more is read one by one beyond.
+#: Leases that are read in one go.
 RECENT = 500
 
 USAGE_COLUMNS = (
@@ -57,11 +59,22 @@ class SessionRow:
     charged_micro: int
     corrected: str
     ended_words: str
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPart:
+    """What one group paid for somebody in a month; `charged_micro` is the exact sum."""
+
+    group: str
+    charged_micro: int
+    sessions: tuple[SessionRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class UsageView:
-    """ "My usage": amounts in words, `charged_micro` the exact sum of the month."""
+    """ "My usage": amounts in words, `charged_micro` the exact sum of the month. What groups paid is in `by_groups`
+    alone."""
 
     account: str
     own: bool
@@ -78,19 +91,22 @@ class UsageView:
     gpu_hours: str
     running: tuple[LeaseRow, ...]
     sessions: tuple[SessionRow, ...]
+    by_groups: tuple[GroupPart, ...]
     daily: Daily
 
 
 Told = tuple[StatementLine, Lease, tuple[Segment, ...]]
 
 
-def statement(parts: ServiceParts, name: str, period: Period) -> list[Told]:
-    """The account's leases in a period, newest first, each with its lease and segments. The book's own lines reach to
-    where it was charged last; those of leases that are not settled are brought up to now here."""
+def statement(parts: ServiceParts, name: str, period: Period, user: str | None = None) -> list[Told]:
+    """The leases that the account paid for in a period (those of one user, or all), newest first, each with its lease
+    and segments. The book's own lines reach to where it was charged last; those of leases that are not settled are
+    brought up to now here."""
     now = parts.clock.now()
-    lines = parts.bank.statement(name, period.start, period.end)
-    recent = {lease.id: lease for lease in parts.book.leases(user=name, limit=RECENT)}
-    found = [(row, recent.get(row.lease_id) or parts.book.lease(row.lease_id)) for row in lines]
+    lines = parts.bank.statement(name, period.start, period.end, user)
+    ids = [row.lease_id for row in lines]
+    chunks = (parts.book.some(ids[start : start + RECENT]) for start in range(0, len(ids), RECENT))
+    found = list(zip(lines, chain.from_iterable(chunks), strict=True))
     read = parts.book.segments([lease.id for _, lease in found])
     told = [(row, lease, segments_of(lease, read[lease.id])) for row, lease in reversed(found)]
     return [(live_line(row, lease, segments, period, now), lease, segments) for row, lease, segments in told]
@@ -123,6 +139,7 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
     rows = rows_of(live, snapshot(parts, live))
     sessions = [session_row(row, lease, segments, period, now) for row, lease, segments in found]
     sessions += [failed_row(lease) for lease in recent if never_ready(lease, period)]
+    mine = burn([row for row, lease in zip(rows, live, strict=True) if lease.account == name])
     charged = sum(row.charged for row, _, _ in found)
     return UsageView(
         account=name,
@@ -132,16 +149,27 @@ def usage(parts: ServiceParts, name: str, period: Period, *, own: bool) -> Usage
         csv=_csv_path(parts, name, period, own),
         available=show_credits(account.available),
         held=show_credits(account.held),
-        lasts=lasting(account.available + account.held, burn(rows)),
-        per_hour=credits_words(burn(rows)),
+        lasts=lasting(account.available + account.held, mine),
+        per_hour=credits_words(mine),
         running_words=_n("%(n)s running", "%(n)s running", len(rows)) if rows else _("nothing is running"),
         charged=show_credits(charged),
         charged_micro=charged,
         gpu_hours=gpu_hours(sum(row.milli_gpu_seconds for row, _, _ in found)),
         running=rows,
         sessions=tuple(sorted(sessions, key=lambda session: session.started_at, reverse=True)),
+        by_groups=tuple(by_groups(parts, name, period)),
         daily=daily(((lease.profile, segments) for _, lease, segments in found), period, now, parts.tz),
     )
+
+
+def by_groups(parts: ServiceParts, user: str, period: Period) -> Iterator[GroupPart]:
+    """What groups paid for this user's servers in the period, group by group."""
+    now = parts.clock.now()
+    for account in parts.bank.paid_for(user, period.start, period.end):
+        found = statement(parts, account, period, user)
+        rows = tuple(session_row(row, lease, segments, period, now) for row, lease, segments in found)
+        if rows:
+            yield GroupPart(group_of(account) or account, sum(row.charged for row, _, _ in found), rows)
 
 
 def _choice(names: Sequence[str], chosen: str) -> tuple[str, ...]:
@@ -188,6 +216,7 @@ def session_row(
         lines=lines,
         charged_micro=row.charged,
         corrected=corrected,
+        user=row.user,
         ended_words=stop_words(lease) or (_("running") if lease.live else ""),
     )
 
@@ -215,23 +244,25 @@ def failed_row(lease: Lease) -> SessionRow:
 
 def usage_table(parts: ServiceParts, name: str, period: Period) -> list[tuple[object, ...]]:
     """The rows of the month for a spreadsheet; columns as `USAGE_COLUMNS`."""
-    return [
-        (
-            row.lease_id,
-            row.profile,
-            row.image,
-            row.share,
-            row.count,
-            "simulated" if row.simulated else "",
-            instant_or_none(row.started_at),
-            instant_or_none(row.ended_at),
-            f"{row.seconds // 10**6}.{row.seconds % 10**6:06d}",
-            row.milli_gpu_seconds,
-            show_credits(row.charged, 6),
-            stop_words(lease),
-        )
-        for row, lease, _ in statement(parts, name, period)
-    ]
+    return [usage_row(row, lease) for row, lease, _ in statement(parts, name, period)]
+
+
+def usage_row(row: StatementLine, lease: Lease) -> tuple[object, ...]:
+    """One lease for a spreadsheet."""
+    return (
+        row.lease_id,
+        row.profile,
+        row.image,
+        row.share,
+        row.count,
+        "simulated" if row.simulated else "",
+        instant_or_none(row.started_at),
+        instant_or_none(row.ended_at),
+        f"{row.seconds // 10**6}.{row.seconds % 10**6:06d}",
+        row.milli_gpu_seconds,
+        show_credits(row.charged, 6),
+        stop_words(lease),
+    )
 
 
 # ---- one lease ----
@@ -253,6 +284,7 @@ class ReceiptView:
     image: str
     devices: tuple[DeviceCard, ...]
     account: str
+    group: str
     requested_at: datetime
     requested_by: str
     ended_at: datetime | None
@@ -286,6 +318,7 @@ def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
         image=_(parts.image_titles.get(lease.image, lease.image)),
         devices=tuple(device_card(device, (), parts.isolation_words(device.mode)) for device in held),
         account=lease.account,
+        group=group_of(lease.account) or "",
         requested_at=lease.requested_at,
         requested_by=lease.requested_by,
         ended_at=lease.ended_at,

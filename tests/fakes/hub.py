@@ -33,6 +33,7 @@ class FakeHub:
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     stopped: list[tuple[str, str]] = field(default_factory=list)
     service_token: str = field(default_factory=lambda: secrets.token_hex(16))
+    groups: dict[str, list[str]] = field(default_factory=dict)  # name -> users
     down: bool = False
     page_size: int = 200
 
@@ -46,6 +47,9 @@ class FakeHub:
         self.tokens[token] = {"name": name, "kind": kind, "scopes": sorted(scopes)}
         return token
 
+    def groups_of(self, user: str) -> list[str]:
+        return sorted(name for name, users in self.groups.items() if user in users)
+
     def server_token(self, user: str, server: str = "") -> str:
         """The token of a running server, as the roles give it."""
         return self.add_token(
@@ -57,6 +61,8 @@ class FakeHub:
         routes: list[Any] = [
             (r"/hub/api/user", Identity, common),
             (r"/hub/api/users", Users, common),
+            (r"/hub/api/users/([^/]+)", User, common),
+            (r"/hub/api/groups/([^/]+)", Group, common),
             (r"/hub/api/users/([^/]+)/servers?/?([^/]*)", Server, common),
             (r"/hub/api/oauth2/authorize", Authorize, common),
             (r"/hub/api/oauth2/token", Token, common),
@@ -87,8 +93,10 @@ class Identity(Base):
         model = self.hub.tokens.get(self.token())
         if model is None or (model["kind"] == "user" and model["name"] not in self.hub.users):
             raise HTTPError(403)
-        admin = {"admin": self.hub.users[model["name"]], "groups": []} if model["kind"] == "user" else {}
-        self.write(model | admin | {"session_id": None})
+        more: dict[str, Any] = {"session_id": None}
+        if model["kind"] == "user":
+            more |= {"admin": self.hub.users[model["name"]], "groups": self.hub.groups_of(model["name"])}
+        self.write(model | more)
 
 
 class Users(Base):
@@ -105,6 +113,22 @@ class Users(Base):
             self.write({"items": items, "_pagination": {"offset": offset, "total": len(everybody), "next": following}})
         else:
             self.write(json.dumps(items))
+
+
+class User(Base):
+    def get(self, name: str) -> None:
+        self.need_service()
+        if name not in self.hub.users:
+            raise HTTPError(404)
+        self.write({"name": name, "admin": self.hub.users[name], "groups": self.hub.groups_of(name)})
+
+
+class Group(Base):
+    def get(self, name: str) -> None:
+        self.need_service()
+        if name not in self.hub.groups:
+            raise HTTPError(404)
+        self.write({"name": name, "users": self.hub.groups[name], "kind": "group"})
 
 
 class Server(Base):
