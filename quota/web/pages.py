@@ -12,8 +12,8 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota import tracing
-from quota.i18n import _
 from quota.groups import group_of
+from quota.i18n import _
 from quota.leases import StopReason
 from quota.said import sentences
 from quota.units import show_credits
