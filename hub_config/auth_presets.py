@@ -10,8 +10,6 @@ from hub_config.compose import Parts
 from hub_config.discovery import kept
 from hub_config.first_passwords import admins_of
 from hub_config.settings_auth import OAUTH, AuthTable
-from quota.errors import Reason, Refused
-from spawner.messages import words
 
 LABELS: Final = {"oidc": "your organisation", "github": "GitHub", "gitlab": "GitLab", "google": "Google"}
 _CALLBACK: Final = "/hub/oauth_callback"
@@ -74,7 +72,6 @@ def _provider(c: Any, made: Parts, rules: type) -> None:
     section.refresh_pre_spawn = True
     section.enable_auth_state = True
     section.reconcile_auth_state_hook = bind
-    section.custom_403_message = words(Refused(Reason.NOT_A_MEMBER))
     section.http_request_kwargs = _TIMES
     c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]
 

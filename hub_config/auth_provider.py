@@ -30,7 +30,10 @@ from hub_config.fresh import refusal, remember
 from hub_config.identities import Identities, Taken
 from hub_config.membership import Identity, claim_at, ids_in, membership, subject_of
 from hub_config.settings_auth import AuthTable, home
-from quota.errors import Reason
+from quota.errors import Reason, Refused
+from quota.i18n import _
+from spawner.messages import words
+from spawner.names import check_username
 
 #: What a request to a provider that is down or talks nonsense ends with.
 SILENCE = (HTTPClientError, OSError, HTTPException, asyncio.TimeoutError)
@@ -63,7 +66,30 @@ class ProviderRules(HouseRules, OAuthenticator):
     def _one_at_a_time(self) -> defaultdict[str, asyncio.Lock]:
         return defaultdict(asyncio.Lock)  # a refresh token that rotates is spent by the first of two
 
+    @property
+    def custom_403_message(self) -> str:
+        """What somebody reads who is not let in."""
+        return words(Refused(Reason.NOT_A_MEMBER))
+
     # ---- who it is, and what may it ------------------------------------------------------------------------------
+
+    def user_info_to_username(self, user_info: dict[str, Any]) -> str:
+        """The claimed name. Raises 403 where there is none, or where it is an address that nobody has verified."""
+        name = user_info.get(self.username_claim)
+        if not isinstance(name, str) or not name.strip():
+            raise web.HTTPError(
+                403,
+                _(
+                    "The log-in provider sends no “%(claim)s”, by which people are named here. An admin can name "
+                    "another claim as auth.name_claim, or ask for more scopes.",
+                    claim=self.username_claim,
+                ),
+            )
+        if self.username_claim == "email" and user_info.get("email_verified") is False:
+            # or anybody is whom they say they are
+            raise web.HTTPError(403, _("The log-in provider has not verified the e-mail address that names you here."))
+        claimed: str = super().user_info_to_username(user_info)
+        return claimed
 
     async def group_ids(self, auth_state: dict[str, Any]) -> frozenset[str]:
         """The provider's ids of the person's groups."""
@@ -73,10 +99,14 @@ class ProviderRules(HouseRules, OAuthenticator):
         """Name, admin and groups by Berth's rules. Raises 403 where the name is another person's."""
         model: dict[str, Any] = await super().update_auth_model(auth_model)
         state = model["auth_state"]
-        who = Identity(home(self.table), subject_of(state[self.user_auth_state_key]))
+        claims = state[self.user_auth_state_key]
+        who = Identity(home(self.table), subject_of(claims))
         found = membership(self.table.groups, await self.group_ids(state) if self.table.groups else ())
         try:
+            check_username(model["name"])
             model["name"] = self.identities.name(who, model["name"])
+        except Refused as refused:  # told with its reason; the Hub would only say that it was not allowed
+            raise refusal(refused.reason, **refused.facts) from None
         except Taken:
             raise refusal(Reason.NAME_TAKEN, name=model["name"]) from None
         model["admin"] = model["name"] in self.table.admins or found.admin
@@ -105,10 +135,13 @@ class ProviderRules(HouseRules, OAuthenticator):
         """As the parent; a provider that is down is a 503 in words."""
         try:
             return await super().authenticate(handler, data, **more)
+        except ValueError as error:  # an answer without a subject, or that is no JSON
+            self.log.error("The provider's answer cannot be used: %s", error)
+            raise refusal(Reason.PROVIDER_SILENT) from None
         except SILENCE as error:
             self.log.warning("The provider failed at a log-in: %s", error)
             if isinstance(error, HTTPClientError) and 400 <= error.code < 500:
-                raise web.HTTPError(403, "The log-in provider did not accept this log-in; try again.") from None
+                raise web.HTTPError(403, _("The log-in provider did not accept this log-in. Try again.")) from None
             raise refusal(Reason.PROVIDER_SILENT) from None
 
     # ---- membership, asked anew ----------------------------------------------------------------------------------
@@ -126,7 +159,7 @@ class ProviderRules(HouseRules, OAuthenticator):
     async def _ask(self, user: Any, handler: Any, more: dict[str, Any]) -> _Asked:
         try:
             model = await super().refresh_user(user, handler, **more)
-        except SILENCE as error:
+        except (*SILENCE, ValueError) as error:
             self.log.warning("The provider does not tell about %s: %s", user.name, error)
             return _Asked(True, Reason.PROVIDER_SILENT)
         except web.HTTPError as error:
@@ -147,9 +180,7 @@ class ProviderRules(HouseRules, OAuthenticator):
 class OidcRules(ProviderRules, GenericOAuthenticator):
     """OpenID Connect, such as Keycloak."""
 
-    end_session = Unicode(help="The provider's log-out (OpenID Connect RP-Initiated Logout 1.0).").tag(
-        config=True
-    )
+    end_session = Unicode(help="The provider's log-out (OpenID Connect RP-Initiated Logout 1.0).").tag(config=True)
 
     async def goodbye(self, user: Any) -> str:
         """Where a browser goes on to log out at the provider as well; empty where it has no such place."""
@@ -188,7 +219,7 @@ class GoogleRules(ProviderRules, GoogleOAuthenticator):
     """Google: people by their organisation's domain. It tells no groups at a log-in."""
 
 
-def bind(authenticator: ProviderRules, model: dict[str, Any], _before: Any) -> Any:
+def bind(authenticator: ProviderRules, model: dict[str, Any], before: Any) -> Any:
     """The Hub's `reconcile_auth_state_hook`, called once the user is there: from now on it is this person's."""
     who = Identity(home(authenticator.table), model["auth_state"]["berth"]["subject"])
     try:

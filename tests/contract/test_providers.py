@@ -140,6 +140,43 @@ async def test_a_refresh_tells_what_is_so_now_and_silence_is_no_answer(kind: str
         assert vars(handler)["_berth_refreshed"] == {"ada": reason}
 
 
+@pytest.mark.parametrize(
+    ("person", "status", "words"),
+    [
+        ({"id": 1, "username": "Ada Lovelace"}, 400, "cannot be used here"),
+        ({"id": 1, "username": "a`) || b"}, 400, "cannot be used here"),
+        ({"id": 1, "username": ["ada"]}, 403, "auth.name_claim"),
+        ({"id": 1}, 403, "auth.name_claim"),
+        ({"username": "ada"}, 503, "does not answer"),
+    ],
+)
+async def test_a_person_whom_the_provider_describes_badly_is_told_so(
+    person: dict[str, Any], status: int, words: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = authenticator("gitlab", world)
+    world.person = person
+    monkeypatch.setattr(made, "build_access_tokens_request_params", lambda handler, data: {})
+    monkeypatch.setattr(made, "get_token_info", _token)
+    with pytest.raises(web.HTTPError) as refused:
+        await made.authenticate(SimpleNamespace())
+    assert refused.value.status_code == status
+    assert words in str(refused.value.log_message)
+
+
+async def _token(*_: Any) -> dict[str, str]:
+    return TOKEN
+
+
+async def test_an_address_that_nobody_verified_names_nobody(world: World) -> None:
+    made = authenticator("gitlab", world)
+    made.username_claim = "email"
+    world.person = {"id": 1, "email": "root@example.org", "email_verified": False}
+    with pytest.raises(web.HTTPError, match="has not verified"):
+        await model(made)
+    world.person["email_verified"] = True
+    assert (await model(made))["name"] == "root@example.org"
+
+
 async def test_google_lets_in_by_organisation_and_verified_address(world: World) -> None:
     made = authenticator("google", world, 'people = "all"\ndomains = ["uni.example"]\n', groups="")
     good = {"id": "9", "email": "ada@uni.example", "verified_email": True, "hd": "uni.example"}

@@ -13,6 +13,7 @@ import json
 import sys
 import threading
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 warnings.simplefilter("ignore")
@@ -118,7 +119,7 @@ def expire(name: str, refresh: bool) -> None:
             Backend.instance.save(token)
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "user": add_user,
     "join": join,
     "leave": leave,
