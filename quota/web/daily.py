@@ -50,3 +50,14 @@ def _edges(period: Period, now: datetime, zone: tzinfo) -> Iterator[datetime]:
         following = edge.astimezone(zone).date() + timedelta(days=1)
         edge = datetime.combine(following, time(), zone).astimezone(period.start.tzinfo)
     yield end
+
+
+def day_ends(period: Period, now: datetime, zone: tzinfo) -> tuple[datetime, ...]:
+    """The end of each day of the period that has begun; of the one under way, now."""
+    return tuple(_edges(period, now, zone))[1:]
+
+
+def balances(now_there: int, changes: Iterable[tuple[datetime, int]], ends: Sequence[datetime]) -> tuple[int, ...]:
+    """What was there at each of `ends`, counted back from what is there now."""
+    after = list(changes)
+    return tuple(now_there - sum(amount for at, amount in after if at >= end) for end in ends)

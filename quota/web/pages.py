@@ -17,7 +17,7 @@ from quota.i18n import _
 from quota.leases import StopReason
 from quota.said import sentences
 from quota.units import show_credits
-from quota.web import actions, board, desk, fields, views
+from quota.web import actions, board, desk, fields, looking_back, views
 from quota.web.base import Handler, endpoint
 from quota.web.export import to_csv
 from quota.web.group_views import address_of, groups_for
@@ -144,12 +144,15 @@ class Usage(PageHandler):
         if group_of(name) is not None:
             self.redirect(address_of(self.parts, name))
             return
-        view = await self.in_thread(views.usage, self.parts, name, self.asked_month(), own=name == self.viewer.name)
+        month = self.asked_month()
+        view = await self.in_thread(views.usage, self.parts, name, month, own=name == self.viewer.name)
+        balance = await self.in_thread(looking_back.balance_days, self.parts, name, month)
         self.page(
             "usage.html",
             _("My usage") if view.own else _("Usage of %(name)s", name=name),
             "usage" if view.own else "",
             view=view,
+            balance=balance,
         )
 
 
@@ -167,7 +170,8 @@ class Board(PageHandler):
     @endpoint()
     async def get(self) -> None:
         view = await self.in_thread(board.board, self.parts, self.field("q", 80), self.field("page", 9))
-        self.page("board.html", _("Who holds what"), "board", view=view)
+        week = await self.in_thread(looking_back.last_week, self.parts)
+        self.page("board.html", _("Who holds what"), "board", view=view, week=week)
 
 
 class Receipt(PageHandler):

@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import jinja2
 
 from quota import i18n
-from quota.web.charts import daily_chart
+from quota.web.charts import balance_chart, daily_chart, held_chart
 from quota.web.period import parse_month
 from quota.web.words import clock_words, credits_words, instant
 
@@ -99,5 +99,6 @@ def make_environment(zone: str, own: Path | None = None) -> jinja2.Environment:
         return f"{moment.astimezone(tz):%H:%M:%S}" if same else clock(moment)
 
     environment.filters.update({"clock_after": clock_after, "daily_chart": daily_chart})
+    environment.filters.update({"balance_chart": balance_chart, "held_chart": held_chart})
     environment.filters.update({"clock": clock, "iso": instant, "credits": credits_words, "month": month_words})
     return environment

@@ -34,6 +34,7 @@ PURE: dict[str, frozenset[str]] = {
     "quota/web/words.py": frozenset(),
     "quota/web/figures.py": frozenset(),
     "quota/web/daily.py": frozenset(),
+    "quota/web/held.py": frozenset(),
     "quota/web/lasting.py": frozenset(),
     "quota/web/room.py": frozenset(),
     "quota/web/period.py": frozenset(),
@@ -126,6 +127,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/rows.py",
         "quota/alerts.py",
         "quota/facts.py",
+        "quota/past.py",
         "quota/book_timing.py",  # listens to the engine
         "quota/answers.py",
         "quota/migrations/*",
