@@ -17,6 +17,7 @@ from pathlib import Path
 
 from hub_config.command_parser import CommandParser
 from hub_config.commands_book import add_commands
+from hub_config.commands_user import add_user_command
 from hub_config.datafolder import DataFolder
 from hub_config.guards import private_umask
 from hub_config.screen import complain, say
@@ -50,7 +51,12 @@ def command_test(args: argparse.Namespace) -> int:
 
 def command_passwords(args: argparse.Namespace) -> int:
     data = _existing(args.data)
-    kind = data.settings().auth.kind
+    table = data.settings().auth
+    kind = table.kind
+    if kind == "passwords":
+        from hub_config.commands_user import show_first
+
+        return show_first(data, table.admins, _url(data), as_json=args.json)
     if kind != "trial":
         complain(f"People log in by auth.kind = {kind!r} of {data.settings_file}; there are no shared passwords.")
         return FINDING
@@ -187,7 +193,7 @@ def parser() -> CommandParser:
     sub.add_argument("--deep", action="store_true", help="the long form: more seeds and schedules")
     sub.add_argument("pytest", nargs="*", help="arguments for pytest, after --")
 
-    command("passwords", command_passwords, "Show the address and the log-ins of the trial.", as_json=True)
+    command("passwords", command_passwords, "Show the address, and the log-ins that Berth made.", as_json=True)
     sub = command("status", command_status, "Show processes, book, devices, leases and findings.", as_json=True)
     sub.add_argument("--watch", action="store_true", help="show it again every 2 s until Ctrl-C")
 
@@ -204,6 +210,7 @@ def parser() -> CommandParser:
     sub.add_argument("--data", type=_folder, default=None, help="data folder (the environment's BERTH_DATA)")
 
     add_commands(command)
+    add_user_command(command)
     command("agent", command_agent, "Run the agent of this GPU host.")
     return top
 

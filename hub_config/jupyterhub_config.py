@@ -125,6 +125,7 @@ def configure_pages(c: Any, made: Parts) -> None:
     c.JupyterHub.template_vars = {
         "berth_home": lambda _user: berth_home,
         "berth_site": made.settings.site.name,
+        "berth_auth": made.settings.auth.kind,
         "berth_style": asset_hash("berth.css"),
         "berth_language": asset_hash("language.js"),
     }

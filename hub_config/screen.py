@@ -65,8 +65,13 @@ def welcome(made: Parts, url: str) -> str:
 def log_in_lines(made: Parts) -> list[str]:
     """How people log in: the trial's two passwords, or by what and who is an admin."""
     from hub_config.auth_presets import label
+    from hub_config.first_passwords import FirstPasswords, admins_of
 
     table = made.settings.auth
+    if table.kind == "passwords":
+        first = FirstPasswords(made.data).kept()
+        names = admins_of(table.admins)
+        return ["  Log in as", *(f"    {name:<11} {first.get(name, 'password as chosen')}   (admin)" for name in names)]
     if table.kind != "trial":
         admins = ", ".join(table.admins) or "by group"
         return [f"  Log in with {label(table)}", f"    admins: {admins}"]

@@ -56,6 +56,7 @@ PURE: dict[str, frozenset[str]] = {
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
     "hub_config/settings_auth.py": frozenset({"pydantic"}),
     "hub_config/membership.py": frozenset(),
+    "hub_config/password_rules.py": frozenset(),
     "hub_config/settings_extensions.py": frozenset({"pydantic"}),
     "hub_config/settings_groups.py": frozenset({"pydantic"}),
     "hub_config/roles.py": frozenset(),
@@ -132,7 +133,9 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/answers.py",
         "quota/migrations/*",
         "hub_config/identities.py",  # a table in the Hub's database
+        "hub_config/password_table.py",  # another
     ),
+    "nativeauthenticator": ("hub_config/auth_passwords.py", "hub_config/password_table.py"),
     "oauthenticator": ("hub_config/auth_provider.py",),
     "alembic": ("quota/revisions.py", "quota/migrations/*"),
     "pynvml": ("spawner/nvml.py",),
