@@ -18,7 +18,7 @@ _TIMES: Final = {"connect_timeout": 5.0, "request_timeout": 10.0}  # a start wai
 
 def configure(c: Any, made: Parts) -> None:
     """The authenticator of the site, by its kind."""
-    _PRESETS[made.settings.auth.kind](c, made)
+    PRESETS[made.settings.auth.kind](c, made)
 
 
 def label(table: AuthTable) -> str:
@@ -122,7 +122,7 @@ def _google(c: Any, made: Parts) -> None:
     c.GoogleRules.extra_authorize_params = {"access_type": "offline", "prompt": "consent"}
 
 
-_PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
+PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
     "trial": _trial,
     "passwords": _passwords,
     "oidc": _oidc,
@@ -130,4 +130,4 @@ _PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
     "gitlab": _gitlab,
     "google": _google,
 }
-assert set(OAUTH) <= set(_PRESETS)
+assert set(OAUTH) <= set(PRESETS)

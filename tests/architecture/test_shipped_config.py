@@ -12,30 +12,48 @@ import pytest
 from IPython.core.shellapp import InteractiveShellApp
 from jupyter_server.serverapp import ServerApp
 from jupyterhub.app import JupyterHub
+from jupyterhub.crypto import CryptKeeper
 from jupyterhub.metrics import PeriodicMetricsCollector
 from jupyterhub.scopes import scope_definitions
 from jupyterhub.services.service import Service
 from traitlets import HasTraits
 from traitlets.config import Config, Configurable, JSONFileConfigLoader, LazyConfigValue, PyFileConfigLoader
 
-from hub_config import jupyterhub_config, roles
+from hub_config import auth_presets, jupyterhub_config, roles
 from hub_config.compose import Parts
 from hub_config.datafolder import DataFolder
 from hub_config.ports import Ports
-from hub_config.settings import Settings
+from hub_config.settings import Settings, parse
 from spawner.homes import settings_folder
 from tests.architecture.source import ROOT
 
+#: `[auth]` of each way to log in.
+WAYS = {
+    "trial": "",
+    "passwords": "",
+    "oidc": 'issuer = "https://id.example"\nclient_id = "b"\nsecret_file = "s"\nadmins = ["a"]\nurl = "https://x.example"',
+    "github": 'client_id = "b"\nsecret_file = "s"\nadmins = ["a"]\n[[auth.groups]]\nid = 7\nadmin = true',
+    "gitlab": 'issuer = "https://git.example"\nclient_id = "b"\nsecret_file = "s"\nadmins = ["a"]',
+    "google": 'client_id = "b"\nsecret_file = "s"\nadmins = ["a"]\ndomains = ["uni.example"]',
+}
 
-@pytest.fixture(scope="module")
-def shipped(tmp_path_factory: pytest.TempPathFactory) -> Config:
-    """The configuration as the Hub would load it from a fresh data folder."""
+
+@pytest.fixture(scope="module", params=WAYS)
+def shipped(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Config:
+    """The configuration as the Hub would load it from a fresh data folder, for each way to log in."""
     data = DataFolder(tmp_path_factory.mktemp("shipped") / "data")
     data.make()
-    made = Parts(data, Settings())
+    (data.root / "s").write_text("secret", encoding="utf-8")
+    ends = {f"{name}_endpoint": f"https://id.example/{name}" for name in ("authorization", "token", "userinfo")}
+    data.provider_file.write_text(json.dumps({"issuer": "https://id.example", **ends}), encoding="utf-8")
+    settings = parse(f'[auth]\nkind = "{request.param}"\n{WAYS[request.param]}')
     config = Config()
-    jupyterhub_config.configure(config, made, Ports(8000, 8081, 8082, 8083), "127.0.0.1", "hub-0")
+    jupyterhub_config.configure(config, Parts(data, settings), Ports(8000, 8081, 8082, 8083), "127.0.0.1", "hub-0")
     return config
+
+
+def test_every_way_to_log_in_is_looked_at() -> None:
+    assert set(WAYS) == set(auth_presets.PRESETS)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +71,7 @@ def configurables(config: Config) -> dict[str, type[HasTraits]]:
     """The classes whose sections the Hub reads with this configuration, by name."""
     chosen = [config.JupyterHub.proxy_class, config.JupyterHub.authenticator_class, config.JupyterHub.spawner_class]
     found: dict[str, type[HasTraits]] = {}
-    for chosen_class in (JupyterHub, PeriodicMetricsCollector, *chosen):
+    for chosen_class in (JupyterHub, PeriodicMetricsCollector, CryptKeeper, *chosen):
         for base in inspect.getmro(chosen_class):
             if issubclass(base, Configurable):
                 found[base.__name__] = base
