@@ -217,7 +217,7 @@ def reasons_page() -> str:
         "|---|---|",
     ]
     lines += [
-        f"| `{reason.value}` | {_cell(words(Refused(reason, **_EXAMPLE, **_OF_ONE.get(reason, {}))))} |"
+        f"| `{reason.value}` | {_cell(words(Refused(reason, **{**_EXAMPLE, **_OF_ONE.get(reason, {})})))} |"
         for reason in sorted(Reason)
     ]
     lines += ["", "## Why a server ended", "", "`stop_reason` of a lease. Some are kept for what is not built yet.", ""]
@@ -249,7 +249,8 @@ _OF_ONE: Mapping[Reason, Mapping[str, object]] = {
     Reason.PROFILE_UNKNOWN: {"known": "cpu, gpu-1-4"},
     Reason.IMAGE_UNKNOWN: {"known": "this-environment"},
     Reason.OPTION_UNKNOWN: {"known": "profile, image, payer"},
-    Reason.ACCOUNT_FORBIDDEN: {"known": "lab-b"},
+    Reason.ACCOUNT_FORBIDDEN: {"allowed": "group:lab-b"},
+    Reason.NO_DEVICES: {"asked": 2000},
     Reason.TOO_MANY_SERVERS: {"limit": 3},
     Reason.TOO_MANY_GPUS: {"limit": 1000},
     Reason.MONTHLY_LIMIT: {"limit": 30_000_000, "used": 29_900_000},
