@@ -27,7 +27,6 @@ def price(found: leases.Price) -> shapes.Price:
         plan_id=found.plan_id,
         gpu_hour_micro_credits=int(found.gpu_hour),
         cpu_hour_micro_credits=int(found.cpu_hour),
-        rule=found.rule,
     )
 
 
