@@ -20,7 +20,7 @@ from hub_config.commands_book import add_commands
 from hub_config.commands_user import add_user_command
 from hub_config.datafolder import DataFolder
 from hub_config.guards import private_umask
-from hub_config.screen import complain, say
+from hub_config.screen import call_of, complain, say
 from hub_config.settings import SettingsError
 from quota.errors import BerthError, NotFound, Reason, Refused
 from quota.units import parse_credits, show_credits
@@ -137,7 +137,7 @@ def command_agent(args: argparse.Namespace) -> int:
 def _existing(root: Path) -> DataFolder:
     data = DataFolder(root)
     if not data.secrets.is_dir():
-        raise FileNotFoundError(f"{root} is no data folder of Berth. Start one with: berth up --data {root}")
+        raise FileNotFoundError(f"{root} is no data folder of Berth. Start one with: {call_of('up', root)}")
     return data
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from hub_config.datafolder import DataFolder, write_private
 from hub_config.processes import read_pid
-from hub_config.screen import complain, say
+from hub_config.screen import call_of, complain, say
 from quota.errors import BerthError, Conflict, NotFound
 from quota.vitals import done_note
 
@@ -155,7 +155,7 @@ def command_restore(args: argparse.Namespace) -> int:
             say(f"What was there is kept: {done.aside}")
         for finding in done.findings:
             complain(f"the audit says: {finding}")
-        say(f"Go on with: berth up --data {data.root}")
+        say(f"Go on with: {call_of('up', data.root)}")
     return FINDING if done.findings else GOOD
 
 
@@ -192,7 +192,8 @@ def command_audit(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"clean": not report.findings, **asdict(report)}))
         return FINDING if report.findings else GOOD
-    looked = f"{report.postings:,} postings, {report.leases:,} leases, {report.accounts:,} accounts"
+    counted = {"posting": report.postings, "lease": report.leases, "account": report.accounts}
+    looked = ", ".join(f"{number:,} {word}{'' if number == 1 else 's'}" for word, number in counted.items())
     if not report.findings:
         say(f"The book is in order: {looked}, in {report.seconds:.1f} s.")
         return GOOD
@@ -217,7 +218,7 @@ def existing(root: Path) -> DataFolder:
     """The data folder at `root`. Raises `FileNotFoundError` where there is none."""
     data = DataFolder(root)
     if not (data.secrets.is_dir() or data.settings_file.is_file()):
-        raise FileNotFoundError(f"{root} is no data folder of Berth. Start one with: berth up --data {root}")
+        raise FileNotFoundError(f"{root} is no data folder of Berth. Start one with: {call_of('up', root)}")
     return data
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quota.leases import Device
@@ -25,6 +26,12 @@ def say(text: str) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+def call_of(words: str, root: Path) -> str:
+    """A call of this command line about a data folder, as whoever reads it can type it where they called it."""
+    name = "berth" if Path(sys.argv[0]).name == "berth" else "./berth"
+    return f"{name} {words}" if root == Path("berth-data").resolve() else f"{name} {words} --data {root}"
 
 
 def devices_words(devices: list[Device]) -> list[str]:
@@ -79,7 +86,8 @@ def log_in_lines(made: Parts) -> list[str]:
         f"    {login['name']:<11} {login['password']}   {'(admin)' if role == 'admin' else ''}".rstrip()
         for role, login in made.data.passwords().items()
     ]
-    return ["  Log in as", *lines, "    (again with `berth passwords`; the file is readable by you alone)"]
+    again = call_of("passwords", made.data.root)
+    return ["  Log in as", *lines, f"    (again with: {again}; the file is readable by you alone)"]
 
 
 def complain(text: str) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from hub_config.cli import main
 from hub_config.datafolder import DataFolder
+from hub_config.screen import call_of
 
 
 @pytest.fixture
@@ -53,6 +54,15 @@ def test_a_folder_that_is_none_is_told_and_not_made(
     assert main([command, "--data", str(tmp_path / "nowhere")]) == 2
     assert "berth up --data" in capsys.readouterr().err
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_call_is_shown_as_its_reader_can_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", ["/usr/bin/berth", "up"])
+    assert call_of("passwords", tmp_path / "berth-data") == "berth passwords"
+    assert call_of("passwords", tmp_path / "other") == f"berth passwords --data {tmp_path / 'other'}"
+    monkeypatch.setattr("sys.argv", ["/a/checkout/hub_config/__main__.py", "up"])
+    assert call_of("passwords", tmp_path / "berth-data") == "./berth passwords"
 
 
 def test_status_of_what_is_down_is_a_finding(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
