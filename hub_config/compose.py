@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from hub_config.datafolder import DataFolder
-from hub_config.extensions import guarded_offer, guarded_place, load
+from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
 from hub_config.notifying import SiteNotifier
 from hub_config.settings import ProfileTable, Settings
 from images.catalog import LOCAL_IMAGES
@@ -43,7 +43,7 @@ from spawner.messages import words
 from spawner.placement import best_fit
 from spawner.ports import Inventory
 from spawner.profiles import DEFAULT_PROFILES, Profile, images_of
-from spawner.rules import Offer
+from spawner.rules import Offer, Quotes
 from spawner.sharing import isolation
 from spawner.simulated import SimulatedInventory
 
@@ -223,6 +223,14 @@ def offer_of(made: Parts, alerts: Alerts | None = None) -> Offer | None:
     return guarded_offer(load(made.data.settings_file, "profiles", reference, ("profiles", "asker")), alerts)
 
 
+def quotes_of(made: Parts, alerts: Alerts | None = None) -> Quotes | None:
+    """The site's own rule of prices. Raises `SettingsError`."""
+    reference = made.settings.extensions.price
+    if not reference:
+        return None
+    return guarded_quotes(load(made.data.settings_file, "price", reference, ("profile", "asker", "when")), alerts)
+
+
 def notify_of(made: Parts) -> Callable[..., Any] | None:
     """The site's function for notices. Raises `SettingsError`."""
     reference = made.settings.extensions.notify
@@ -239,6 +247,7 @@ def check_extensions(made: Parts) -> None:
     """Load all that `[extensions]` names. Raises `SettingsError`, one line."""
     place_of(made)
     offer_of(made)
+    quotes_of(made)
     notify_of(made)
     templates_of(made, check=True)
 
@@ -277,6 +286,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         service_url=service_url,
         groups=groups_of(made.settings),
         offer=offer_of(made, made.alerts),
+        quotes=quotes_of(made, made.alerts),
     )
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,11 @@ from typing import Any
 from hub_config.settings import SettingsError
 from hub_config.site_calls import AlertBoard, SiteFailed, SiteFunction
 from quota.errors import BerthError, Reason, Refused
-from quota.leases import Device, LeaseRequest, Slot
+from quota.leases import Device, LeaseRequest, Quote, Slot
 from quota.ports import Place
 from quota.reserving import check_slots
 from spawner.profiles import Profile
-from spawner.rules import Asker, Offer, checked_menu
+from spawner.rules import Asker, Offer, Quotes, checked_menu, checked_quotes
 
 #: A placement runs inside the book's transaction: every other start waits for it.
 PLACEMENT_SECONDS = 2.0
@@ -117,6 +118,24 @@ def guarded_offer(own: Callable[..., Any], alerts: AlertBoard | None = None, sec
             raise Refused(Reason.RULE_FAILED, rule=site.name) from None
 
     return offer
+
+
+def guarded_quotes(own: Callable[..., Any], alerts: AlertBoard | None = None, seconds: float = RULE_SECONDS) -> Quotes:
+    """The site's prices, all that are asked for in one bounded call. Where its rule fails or hangs nobody is charged by
+    a guess: there is no price, and no start."""
+
+    def ask(profiles: Sequence[Profile], asker: Asker, when: datetime) -> list[tuple[Profile, object]]:
+        return [(profile, own(profile, asker, when)) for profile in profiles]
+
+    site = SiteFunction("price", ask, seconds, alerts)
+
+    def quotes(profiles: Sequence[Profile], asker: Asker, when: datetime) -> Mapping[str, Quote]:
+        try:
+            return site.call(checked_quotes, tuple(profiles), asker, when)
+        except SiteFailed:
+            raise Refused(Reason.RULE_FAILED, rule=site.name) from None
+
+    return quotes
 
 
 def _check(request: LeaseRequest, devices: Sequence[Device], slots: tuple[Slot, ...]) -> None:

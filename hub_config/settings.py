@@ -393,6 +393,7 @@ COMMENTED = """\
 
 [extensions]                 # functions of your own, in a Python file beside this one
 # profiles = ""              # says who is offered which profiles, e.g. "site_rules:profiles"
+# price = ""                 # says what a server costs somebody, e.g. "site_rules:price"
 # notify = ""                # tells users what happens to their servers, e.g. by mail: "site_rules:notify"
 # templates = ""             # a folder with pages of your own, beside this file
 # placement = ""             # chooses the devices of a server, e.g. "site_rules:place"

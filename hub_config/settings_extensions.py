@@ -45,6 +45,9 @@ class ExtensionsTable(BaseModel):
     profiles: Reference = Field(
         "", description='The function that says which profiles a user is offered, e.g. "site_rules:profiles".'
     )
+    price: Reference = Field(
+        "", description='The function that says what a server costs somebody, e.g. "site_rules:price".'
+    )
     notify: Reference = Field(
         "", description='The function that tells users what happens to their servers, e.g. "site_rules:notify".'
     )

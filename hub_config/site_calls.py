@@ -62,7 +62,7 @@ class SiteFunction:
         """What `check` makes of the function's answer; it raises where that may not be. Raises `SiteFailed`, and
         `Refused` where the function does."""
         try:
-            made = check(self._answer(args))
+            made: T = self._answer(check, args)
         except Refused:
             self._well()
             raise
@@ -75,7 +75,7 @@ class SiteFunction:
         self._well()
         return made
 
-    def _answer(self, args: tuple[object, ...]) -> Any:
+    def _answer(self, check: Callable[[Any], T], args: tuple[object, ...]) -> Any:
         if not self._hanging.acquire(blocking=False):
             raise SiteFailed("too many earlier calls of it have not come back; it is not called again until they do")
         answers: SimpleQueue[tuple[bool, Any]] = SimpleQueue()
@@ -83,7 +83,7 @@ class SiteFunction:
 
         def run() -> None:
             try:
-                answer = (True, context.run(self._function, *args))
+                answer: tuple[bool, Any] = (True, check(context.run(self._function, *args)))
             except BaseException as error:
                 answer = (False, error)
             finally:

@@ -18,6 +18,7 @@ from quota.groups import PREFIX, kind_of
 from quota.leases import Price
 from quota.ledger import Bucket
 from quota.metering import month_name, month_window
+from quota.own_prices import LISTED
 from quota.postings import balance_of, held_by, open_buckets, paid_by, post
 from quota.records import add_event
 from quota.store import insert_new, upsert
@@ -40,7 +41,9 @@ _LIMITS = sa.select(schema.limits).where(
     (schema.limits.c.scope == EVERYBODY) | (schema.limits.c.scope == sa.bindparam("own"))
 )
 _PLAN = schema.price_plan
-_NEWEST_PLAN = sa.select(_PLAN.c.id, _PLAN.c.gpu_hour, _PLAN.c.cpu_hour).order_by(_PLAN.c.id.desc()).limit(1)
+_NEWEST_PLAN = (
+    sa.select(_PLAN.c.id, _PLAN.c.gpu_hour, _PLAN.c.cpu_hour).where(LISTED).order_by(_PLAN.c.id.desc()).limit(1)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -337,6 +340,6 @@ def write_limits(connection: sa.Connection, account_id: int | None, columns: Map
 
 
 def current_price(connection: sa.Connection) -> Price:
-    """The newest price plan."""
+    """The newest price plan of the site's list."""
     row = connection.execute(_NEWEST_PLAN).one()
     return Price(row.id, MicroCredits(row.gpu_hour), MicroCredits(row.cpu_hour))

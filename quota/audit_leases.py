@@ -15,7 +15,7 @@ from quota.leases import Segment, State
 from quota.ledger import REVENUE, Kind
 from quota.metering import usage
 from quota.pricing import charge_due
-from quota.records import LIVE, Row, segment_of
+from quota.records import LIVE, PRICE, Row, segment_of
 
 _POSTING, _LEASE, _SLOT, _SEGMENT, _PLAN = (
     schema.posting,
@@ -82,11 +82,11 @@ def _lives(connection: sa.Connection) -> Iterator[tuple[Row, list[Segment]]]:
             *(_SEGMENT.c[name] for name in ("number", "weight", "plan_id")),
             _SEGMENT.c.started_at.label("segment_start"),
             _SEGMENT.c.ended_at.label("segment_end"),
-            _PLAN.c.gpu_hour,
-            _PLAN.c.cpu_hour,
+            *PRICE,
         )
         .outerjoin(_SEGMENT, _SEGMENT.c.lease_id == _LEASE.c.id)
         .outerjoin(_PLAN, _PLAN.c.id == _SEGMENT.c.plan_id)
+        .outerjoin(schema.rule_price, schema.rule_price.c.plan_id == _SEGMENT.c.plan_id)
         .order_by(_LEASE.c.id, _SEGMENT.c.number)
     )
     with connection.execute(chosen.execution_options(yield_per=1000)) as result:
@@ -138,7 +138,9 @@ def _cost_is_right(row: Row, segments: list[Segment]) -> Iterator[Wrong]:
         given_back = row["charged"] == row["refunded"] == due  # it failed after it was settled
         due, used = (due if given_back else 0), 0
     if row["charged"] != due:
-        words = f"lease {lease} is charged {row['charged']}, its time costs {due}"
+        rules = sorted({part.price.rule for part in segments if part.price.rule})
+        by = f" by the site's rule {', '.join(map(repr, rules))}" if rules else ""
+        words = f"lease {lease} is charged {row['charged']}, its time costs {due}{by}"
         yield Wrong(lease, words, row["charged"], due)
     if row["usage"] != used:
         words = f"lease {lease} has used {row['usage']} milli-GPU-seconds, its time makes {used}"

@@ -19,6 +19,7 @@ from quota.audit import audit as run_audit
 from quota.entitlement import Limits
 from quota.errors import Stale
 from quota.leases import Price
+from quota.own_prices import newest_id
 from quota.ports import Clock
 from quota.records import add_event, lock_account, read_lease
 from quota.statement import StatementLine, read_statement
@@ -300,7 +301,7 @@ class Bank:
                 plan = accounts.current_price(connection)
                 if (plan.gpu_hour, plan.cpu_hour) == (gpu_hour, cpu_hour):
                     return plan
-                fresh = Price(plan.plan_id + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
+                fresh = Price(newest_id(connection) + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
                 if insert_new(connection, schema.price_plan, {"id": fresh.plan_id, **values}):
                     break  # else another process made a plan at this moment
             detail = {"plan": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour}

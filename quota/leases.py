@@ -80,11 +80,24 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """A price plan, pinned in every lease made under it: micro-credits per GPU-hour, and per hour of a CPU server."""
+    """A price plan, pinned in every lease made under it: micro-credits per GPU-hour, and per hour of a CPU server.
+
+    Where a rule of the site made it, `per_hour` is the price of the whole server, whatever it holds, and `rule` its
+    name in the site's words; then the other two say what the site's list had at that moment."""
 
     plan_id: int
     gpu_hour: MicroCredits
     cpu_hour: MicroCredits
+    per_hour: MicroCredits | None = None
+    rule: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Quote:
+    """What a rule of the site asks for one server: micro-credits an hour, and the price's name."""
+
+    per_hour: MicroCredits
+    rule: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +158,8 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
-    """What a start asks the book for. `hold_seconds` is how long the balance must carry it at least."""
+    """What a start asks the book for. `hold_seconds` is how long the balance must carry it at least; `quote` is the
+    price by the site's own rule, None: the site's list."""
 
     holder: Holder
     account: str
@@ -156,6 +170,7 @@ class LeaseRequest:
     owner: str
     requested_by: str
     hold_seconds: int = 900
+    quote: Quote | None = None
 
 
 class DeviceState(StrEnum):

@@ -19,12 +19,15 @@ _HOUR_MICROSECONDS = SECONDS_PER_HOUR * MICROSECONDS
 
 
 def rate(price: Price, weight: MilliGpu) -> Fraction:
-    """Micro-credits per hour of `weight` milli-GPU; weight 0 is a CPU server and has the CPU rate.
+    """Micro-credits per hour of `weight` milli-GPU; weight 0 is a CPU server and has the CPU rate. A price that a rule
+    of the site made is the whole server's.
 
     Raises `ValueError` for a negative weight.
     """
     if weight < 0:
         raise ValueError(f"weight {weight} is negative")
+    if price.per_hour is not None:
+        return Fraction(price.per_hour)
     if weight == 0:
         return Fraction(price.cpu_hour)
     return Fraction(price.gpu_hour * weight, WHOLE_GPU)

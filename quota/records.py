@@ -34,22 +34,31 @@ NEWEST_FIRST = (schema.lease.c.requested_at.desc(), schema.lease.c.id.desc())
 
 _CHUNK = 500  # ids in one statement
 
+#: What a price plan says, with its row of `rule_price` where it has one.
+PRICE: tuple[sa.ColumnElement[Any], ...] = (
+    schema.price_plan.c.gpu_hour,
+    schema.price_plan.c.cpu_hour,
+    schema.rule_price.c.per_hour,
+    schema.rule_price.c.rule,
+)
+
 _LEASES = (
     sa.select(
         schema.lease,
         schema.account.c.name.label("account"),
-        schema.price_plan.c.gpu_hour,
-        schema.price_plan.c.cpu_hour,
+        *PRICE,
     )
     .join(schema.account, schema.account.c.id == schema.lease.c.account_id)
     .join(schema.price_plan, schema.price_plan.c.id == schema.lease.c.plan_id)
+    .outerjoin(schema.rule_price, schema.rule_price.c.plan_id == schema.lease.c.plan_id)
 )
 _ONE_LEASE = _LEASES.where(schema.lease.c.id == sa.bindparam("lease_id"))
 _SLOTS = sa.select(schema.slot).order_by(schema.slot.c.lease_id, schema.slot.c.number)
 _SLOTS_OF = _SLOTS.where(schema.slot.c.lease_id.in_(sa.bindparam("ids", expanding=True)))
 _SEGMENTS_OF = (
-    sa.select(schema.segment, schema.price_plan.c.gpu_hour, schema.price_plan.c.cpu_hour)
+    sa.select(schema.segment, *PRICE)
     .join(schema.price_plan, schema.price_plan.c.id == schema.segment.c.plan_id)
+    .outerjoin(schema.rule_price, schema.rule_price.c.plan_id == schema.segment.c.plan_id)
     .where(schema.segment.c.lease_id.in_(sa.bindparam("ids", expanding=True)))
     .order_by(schema.segment.c.lease_id, schema.segment.c.number)
 )
@@ -106,7 +115,8 @@ _ADD_SLOTS = sa.insert(schema.slot)
 
 
 def price_of(row: Row) -> Price:
-    return Price(row["plan_id"], MicroCredits(row["gpu_hour"]), MicroCredits(row["cpu_hour"]))
+    own = None if row["per_hour"] is None else MicroCredits(row["per_hour"])
+    return Price(row["plan_id"], MicroCredits(row["gpu_hour"]), MicroCredits(row["cpu_hour"]), own, row["rule"] or "")
 
 
 def slot_of(row: Row) -> Slot:
@@ -114,7 +124,7 @@ def slot_of(row: Row) -> Slot:
 
 
 def lease_of(row: Row, slots: Sequence[Slot]) -> Lease:
-    """A row of the lease table, with `account` (its name), `gpu_hour` and `cpu_hour` joined in, as a value."""
+    """A row of the lease table, with `account` (its name) and `PRICE` joined in, as a value."""
     return Lease(
         id=row["id"],
         version=row["version"],

@@ -17,6 +17,7 @@ from quota.errors import BerthError, Reason, Refused
 from quota.leases import Device, Holder, Lease, LeaseRequest, Price, Slot, State, Target
 from quota.ledger import Bucket, Draw
 from quota.metering import month_name
+from quota.own_prices import plan_of
 from quota.ports import Place
 from quota.postings import Going, held_by, paid_by, totals
 from quota.pricing import hold_for
@@ -49,12 +50,17 @@ class Reservation:
         if user.kind != "user" or (account.kind != "group" and account != user):
             raise Refused(Reason.ACCOUNT_FORBIDDEN, account=account.name)
         self._stand_in_line(user, account)
-        price = accounts.current_price(self.connection)
+        price = self._price()
         draws = self._entitle(user, account, price)
         devices = read_devices(self.connection)
         slots = place(devices, self.request)
         check_slots(self.request, devices, slots)
         return self._write(account, price, draws, devices, slots)
+
+    def _price(self) -> Price:
+        """The site's list, or what the site's own rule asked for this server."""
+        listed, quote = accounts.current_price(self.connection), self.request.quote
+        return listed if quote is None else plan_of(self.connection, listed, quote, self.now)
 
     def _stand_in_line(self, *decided: Account) -> None:
         """Bump what is decided upon, hosts before accounts and accounts by their ids, before anything of it is read."""
@@ -103,9 +109,12 @@ class Reservation:
         self.connection.execute(_ADD_LEASE, values)
         insert_slots(self.connection, values["id"], slots)
         joined = {"account": account.name, "gpu_hour": price.gpu_hour, "cpu_hour": price.cpu_hour}
+        joined |= {"per_hour": price.per_hour, "rule": price.rule}
         lease = lease_of({**_FRESH, **values, **joined}, slots)
         billing.first_hold(billing.Bill(self.connection, lease, self.now, self.zone), draws)
         detail = {"profile": request.profile, "devices": [slot.device for slot in slots if slot.device], "held": held}
+        if price.rule:
+            detail |= {"price_rule": price.rule, "price_per_hour": price.per_hour}
         add_event(
             self.connection,
             self.now,

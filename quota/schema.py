@@ -17,7 +17,7 @@ from quota.leases import LIVE, DeviceState, HolderKind, State, StopReason, Targe
 from quota.ledger import Kind
 
 #: The newest revision of `quota/migrations`, which builds what is declared here; a test compares the two.
-REVISION = "0003"
+REVISION = "0004"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
@@ -113,6 +113,17 @@ price_plan = sa.Table(
     sa.Column("created_at", UtcMicros, nullable=False),
     sa.Column("by", sa.String(255), nullable=False),
     sa.CheckConstraint("gpu_hour >= 0 AND cpu_hour >= 0", name="not_negative"),
+)
+
+#: A price plan that a rule of the site made for one server: micro-credits an hour of all of it, and the rule's name.
+rule_price = sa.Table(
+    "rule_price",
+    metadata,
+    sa.Column("plan_id", BigInt, sa.ForeignKey("price_plan.id"), primary_key=True),
+    sa.Column("per_hour", BigInt, nullable=False),
+    sa.Column("rule", sa.String(100), nullable=False),
+    sa.CheckConstraint("per_hour >= 0", name="not_negative"),
+    sa.UniqueConstraint("per_hour", "rule"),
 )
 
 host = sa.Table(

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import cache
 from importlib.resources import files
@@ -19,7 +19,7 @@ from quota.entitlement import Limits
 from quota.errors import NotFound
 from quota.groups import group_of, payers_of
 from quota.i18n import _
-from quota.leases import Device, Price
+from quota.leases import Device, Price, Quote
 from quota.pricing import hold_for, hourly
 from quota.said import share_said
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits
@@ -44,7 +44,7 @@ class Purse:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the form is made of. `available` (in micro-credits) and `limits` are the user's own, `groups` those that may
-    pay in their place; `chosen` are the options of the last start."""
+    pay in their place; `chosen` are the options of the last start, `quotes` the prices by the site's own rule."""
 
     profiles: Sequence[Profile]
     images: Mapping[str, str]
@@ -56,6 +56,12 @@ class Facts:
     chosen: Mapping[str, object]
     user: str = ""
     groups: Sequence[Purse] = ()
+    quotes: Mapping[str, Quote] = field(default_factory=dict)
+
+    def price_of(self, profile: Profile) -> Price:
+        """What this user pays for it: by the site's own rule where that asks something, else by its list."""
+        quote = self.quotes.get(profile.name)
+        return self.price if quote is None else replace(self.price, per_hour=quote.per_hour, rule=quote.rule)
 
     @property
     def purses(self) -> tuple[Purse, ...]:
@@ -90,6 +96,7 @@ class Card:
     images: tuple[str, ...]
     offers: tuple[Offer, ...]
     checked: bool = False
+    rule: str = ""  # the name of a price that is this user's own
 
     @property
     def closed(self) -> bool:
@@ -110,9 +117,14 @@ class View:
 
 
 def facts_of(
-    wiring: Wiring, user: str, chosen: Mapping[str, object], groups: Collection[str], menu: Sequence[Profile]
+    wiring: Wiring,
+    user: str,
+    chosen: Mapping[str, object],
+    groups: Collection[str],
+    menu: Sequence[Profile],
+    quotes: Mapping[str, Quote],
 ) -> Facts:
-    """What the book has to say to this user, who is offered `menu`, now. Blocks."""
+    """What the book has to say to this user, who is offered `menu` at the prices of `quotes`, now. Blocks."""
     try:
         account = wiring.bank.account(user)
     except NotFound:
@@ -129,6 +141,7 @@ def facts_of(
         chosen=chosen,
         user=user,
         groups=[_purse(wiring, name) for name in payers_of(wiring.groups, groups)],
+        quotes=quotes,
     )
 
 
@@ -181,7 +194,7 @@ def _title(purse: Purse) -> str:
 
 
 def _offers(facts: Facts, profile: Profile) -> tuple[Offer, ...]:
-    per_hour, free = hourly(facts.price, profile.weight), free_now(profile, facts.devices)
+    per_hour, free = hourly(facts.price_of(profile), profile.weight), free_now(profile, facts.devices)
     return tuple(
         Offer(
             purse.account,
@@ -197,7 +210,7 @@ def _checked(card: Card) -> Card:
 
 
 def _card(facts: Facts, profile: Profile, offers: tuple[Offer, ...], payer: str) -> Card:
-    per_hour = hourly(facts.price, profile.weight)
+    price = facts.price_of(profile)
     offer = next(each for each in offers if each.payer == payer)
     simulated = bool(profile.share) and any(device.simulated for device in facts.devices)
     free = free_now(profile, facts.devices)
@@ -208,7 +221,8 @@ def _card(facts: Facts, profile: Profile, offers: tuple[Offer, ...], payer: str)
         description=_(profile.description) if profile.description else "",
         memory=memory_words(profile_memory(facts.devices, profile)),
         free="" if free is None else _("%(number)s free now", number=free),
-        price=_price(per_hour),
+        price=_price(hourly(price, profile.weight)),
+        rule=price.rule,
         buys=offer.buys,
         why_not=offer.why_not,
         simulated=simulated,
@@ -219,7 +233,7 @@ def _card(facts: Facts, profile: Profile, offers: tuple[Offer, ...], payer: str)
 
 def _why_not(facts: Facts, profile: Profile, free: int | None, purse: Purse) -> str:
     """The first reason against it, in the order in which the book and the placement would find it."""
-    limits, hold = facts.limits, hold_for(facts.price, profile.weight, HOLD_SECONDS)
+    limits, hold = facts.limits, hold_for(facts.price_of(profile), profile.weight, HOLD_SECONDS)
     if not images_of(profile, facts.images):
         return _("no image for it here")
     if limits.profiles is not None and profile.name not in limits.profiles:

@@ -26,7 +26,7 @@ from tornado.web import HTTPError
 from traitlets import Float, default
 
 from quota.errors import Reason, Refused
-from quota.leases import Holder, Lease, LeaseRequest, State, StopReason
+from quota.leases import Holder, Lease, LeaseRequest, Quote, State, StopReason
 from quota.told import CANCELLED, FAILED_AFTER
 from spawner import form, metrics
 from spawner.container import INHERITED, Place, server_spec
@@ -36,7 +36,7 @@ from spawner.messages import status, words
 from spawner.names import check_username
 from spawner.payers import explained
 from spawner.ports import ServerSpec
-from spawner.profiles import Choice, Profile, parse_choice
+from spawner.profiles import Choice, Profile, open_profiles, parse_choice
 from spawner.progress import Progress
 from spawner.reach import connects, free_port, http_status, reachable
 from spawner.rules import Asker
@@ -140,6 +140,14 @@ class GpuSpawner(Spawner):
             return wiring.profiles
         return await in_thread(wiring.offer, wiring.profiles, self.asker)
 
+    async def quotes(self, profiles: Sequence[Profile]) -> Mapping[str, Quote]:
+        """What the site's own rule asks of this user for each of these profiles now; empty where it has none. Raises
+        `Refused(RULE_FAILED)`."""
+        wiring = self.wiring
+        if wiring.quotes is None:
+            return {}
+        return await in_thread(wiring.quotes, profiles, self.asker, wiring.clock.now())
+
     def choose(self, options: Mapping[str, object], menu: Sequence[Profile]) -> Choice:
         """The options of a start as a valid choice, for form, REST and admin starts alike. Raises `Refused`."""
         check_username(self.user.name)
@@ -171,7 +179,8 @@ class GpuSpawner(Spawner):
         wiring = self.wiring
         try:
             menu, chosen = await self.menu(), dict(self.user_options or {})
-            facts = await in_thread(form.facts_of, wiring, self.user.name, chosen, self.groups, menu)
+            quotes = await self.quotes(open_profiles(menu, self.groups))
+            facts = await in_thread(form.facts_of, wiring, self.user.name, chosen, self.groups, menu, quotes)
         except Refused as refused:
             return form.render_trouble(words(refused))
         except Exception:
@@ -221,7 +230,9 @@ class GpuSpawner(Spawner):
         self._told.restart()
         self._starting = self._begun = None
         try:
-            start, ip, port = self._prepare(await self.menu())
+            choice = self.choose(self.user_options or {}, await self.menu())
+            quotes = await self.quotes([choice.profile])
+            start, ip, port = self._prepare(choice, quotes.get(choice.profile.name))
             self._starting = start
             self._begun = begin(start.run())
             self._begun.add_done_callback(self._has_begun)
@@ -233,9 +244,8 @@ class GpuSpawner(Spawner):
                 self._lease_id = self._starting.lease.id
         return ip, port
 
-    def _prepare(self, menu: Sequence[Profile]) -> tuple[Start, str, int]:
+    def _prepare(self, choice: Choice, quote: Quote | None) -> tuple[Start, str, int]:
         """All that is read from the Hub, on its own thread: its database session belongs there."""
-        choice = self.choose(self.user_options or {}, menu)
         ip, port = reachable(self.ip), free_port()
         self.port = port
         env, base_url = self.get_env(), self.server.base_url if self.server else "/"
@@ -247,9 +257,9 @@ class GpuSpawner(Spawner):
             return await self.answers(ip, port, base_url)
 
         self._unproven = False
-        return Start(self.wiring, self._request(choice), make_spec, probe, self._told), ip, port
+        return Start(self.wiring, self._request(choice, quote), make_spec, probe, self._told), ip, port
 
-    def _request(self, choice: Choice) -> LeaseRequest:
+    def _request(self, choice: Choice, quote: Quote | None = None) -> LeaseRequest:
         profile = choice.profile
         return LeaseRequest(
             holder=self.holder,
@@ -260,6 +270,7 @@ class GpuSpawner(Spawner):
             count=profile.count,
             owner=self.wiring.boot,
             requested_by=name_of(getattr(self.handler, "current_user", None)) or self.user.name,
+            quote=quote,
         )
 
     async def _await_start(self, start: Start, begun: asyncio.Task[Lease]) -> Lease:

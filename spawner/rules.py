@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
+from typing import Final
 
+from quota.leases import Quote
+from quota.units import CREDIT, round_credits
 from spawner.profiles import Profile
+
+#: No rule asks more for an hour; a slip of the decimal point should not empty an account.
+MOST_PER_HOUR: Final = 1_000_000 * CREDIT
+_PLACES: Final = 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +30,41 @@ class Asker:
 
 #: The profiles of the site as one person is offered them. Raises `quota.errors.Refused(RULE_FAILED)`. Blocks.
 Offer = Callable[[Sequence[Profile], Asker], tuple[Profile, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPrice:
+    """What a site's rule of prices answers: exact `credits` for an hour of the whole server, and the price's `name` for
+    people. Never a float: 0.1 of a float is no tenth."""
+
+    credits: int | Decimal | Fraction
+    name: str
+
+
+#: The site's own price of each of these profiles, by name, for one person at a moment; a profile without is at the
+#: site's list. Raises `quota.errors.Refused(RULE_FAILED)`. Blocks.
+Quotes = Callable[[Sequence[Profile], Asker, datetime], Mapping[str, Quote]]
+
+
+def checked_quotes(answers: Iterable[tuple[Profile, object]]) -> dict[str, Quote]:
+    """A rule's answers, rounded once to the micro-credit. Raises `ValueError`, in words for administrators."""
+    return {profile.name: _quote(profile, answer) for profile, answer in answers if answer is not None}
+
+
+def _quote(profile: Profile, answer: object) -> Quote:
+    of = f"for the profile {profile.name!r} it gave"
+    if not isinstance(answer, OwnPrice):
+        raise ValueError(f"{of} {type(answer).__name__}, not an OwnPrice, nor None for the site's list")
+    amount, name = answer.credits, answer.name
+    if isinstance(amount, bool) or not isinstance(amount, int | Decimal | Fraction):
+        raise ValueError(f"{of} {type(amount).__name__} as credits; write an int, a Decimal or a Fraction")
+    if isinstance(amount, Decimal) and (not amount.is_finite() or amount.adjusted() < -_PLACES):
+        raise ValueError(f"{of} {amount}, which is no price")
+    if not 0 <= amount * CREDIT <= MOST_PER_HOUR:
+        raise ValueError(f"{of} {amount} credits an hour; a price is 0 to {MOST_PER_HOUR // CREDIT}")
+    if not isinstance(name, str) or not name.strip() or len(name) > 80 or not name.isprintable():
+        raise ValueError(f"{of} a price whose name is no line of 1 to 80 characters")
+    return Quote(round_credits(Fraction(amount) * CREDIT), name)
 
 
 def checked_menu(ours: Sequence[Profile], answer: object) -> tuple[Profile, ...]:

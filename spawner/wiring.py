@@ -11,7 +11,7 @@ from quota.groups import Group
 from quota.ports import Clock, Place
 from spawner.ports import Runtime
 from spawner.profiles import Profile
-from spawner.rules import Offer
+from spawner.rules import Offer, Quotes
 
 if TYPE_CHECKING:
     from quota.bank import Bank
@@ -27,7 +27,8 @@ class Wiring:
     the order people see them. `backend_words` says what the backend isolates. `start_timeout_s` is how long a server
     may take to answer; the Hub's own `start_timeout` must be longer by the wait for an earlier run (`EARLIER_SECONDS`).
     `service_url` is where servers reach service `berth`, with its prefix; empty where there is none. `groups` are
-    those that the site's settings name. `offer` is the site's own rule of who is offered what.
+    those that the site's settings name. `offer` is the site's own rule of who is offered what, and
+    `quotes` of what it costs them.
     """
 
     book: Book
@@ -46,3 +47,4 @@ class Wiring:
     service_url: str = ""
     groups: Sequence[Group] = ()
     offer: Offer | None = None
+    quotes: Quotes | None = None

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from fractions import Fraction
+from zoneinfo import ZoneInfo
 
 from quota.leases import Device, LeaseRequest, Slot
 from spawner.fleet import room, whole_free
 from spawner.profiles import Profile
-from spawner.rules import Asker
+from spawner.rules import Asker, OwnPrice
 
+ZONE = ZoneInfo("Europe/Berlin")
+NIGHT = (*range(22, 24), *range(6))
+STUDENTS = "students"
 #: Members of this group of the Hub know how to use a whole GPU.
 COURSE = "gpu-course"
 
@@ -20,6 +26,18 @@ def profiles(profiles: Sequence[Profile], asker: Asker) -> Sequence[Profile]:
         return profiles
     small = [each for each in profiles if each.weight <= 250]
     return [replace(each, description=f"{each.description} Larger ones after the GPU course.") for each in small]
+
+
+def price(profile: Profile, asker: Asker, when: datetime) -> OwnPrice | None:
+    """Students pay a tenth of a credit for a GPU-hour, others half a credit by night; else it is the site's list."""
+    gpus = Fraction(profile.weight, 1000)
+    if not gpus:
+        return None
+    if STUDENTS in asker.groups:
+        return OwnPrice(gpus / 10, "student price")
+    if when.astimezone(ZONE).hour in NIGHT:
+        return OwnPrice(gpus / 2, "night tariff")
+    return None
 
 
 def place(devices: Sequence[Device], request: LeaseRequest) -> tuple[Slot, ...]:

@@ -30,6 +30,10 @@ def price(found: leases.Price) -> shapes.Price:
     )
 
 
+def pinned(found: leases.Price) -> shapes.PinnedPrice:
+    return shapes.PinnedPrice(**price(found).model_dump(), own_hour_micro_credits=found.per_hour, rule=found.rule)
+
+
 def _held_device(slot: leases.Slot, devices: Mapping[str, leases.Device]) -> shapes.HeldDevice:
     device = devices.get(str(slot.device))
     name, simulated = (device.name, device.simulated) if device else (None, None)
@@ -69,7 +73,7 @@ def lease(
         milli_gpu_seconds=figure.usage,
         charged_micro_credits=figure.charged,
         held_micro_credits=found.held,
-        price=price(found.price),
+        price=pinned(found.price),
         idle=verdict(idle) if found.state is State.RUNNING else None,
     )
 

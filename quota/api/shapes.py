@@ -55,14 +55,19 @@ class HeldDevice(Shape):
 
 
 class Price(Shape):
-    """A price plan. A lease keeps the plan that it was made under. Where a rule of the site made it,
-    `own_hour_micro_credits` is the price of the whole server for an hour, and `rule` its name."""
+    """A price plan. A lease keeps the plan that it was made under."""
 
     plan_id: int
     gpu_hour_micro_credits: int
     cpu_hour_micro_credits: int
-    own_hour_micro_credits: int | None = None
-    rule: str = ""
+
+
+class PinnedPrice(Price):
+    """The plan of a lease. Where a rule of the site made it, `own_hour_micro_credits` is the price of the whole server
+    for an hour, and `rule` that price's name; else null and empty."""
+
+    own_hour_micro_credits: int | None
+    rule: str
 
 
 class Lease(Shape):
@@ -91,7 +96,7 @@ class Lease(Shape):
     milli_gpu_seconds: int
     charged_micro_credits: int
     held_micro_credits: int
-    price: Price
+    price: PinnedPrice
     idle: Verdict | None
 
 

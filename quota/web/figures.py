@@ -77,15 +77,19 @@ def figures(lease: Lease, segments: Sequence[Segment], now: datetime) -> Figures
 
 
 def rate_words(segment: Segment) -> str:
-    """The pinned price of a segment: "1.00 credit/h"; a GPU's is for a whole one."""
-    price = segment.price.gpu_hour if segment.weight else segment.price.cpu_hour
+    """The pinned price of a segment: "1.00 credit/h"; a GPU's is for a whole one, that of a site's own rule is the
+    server's and is named."""
+    own = segment.price.per_hour
+    price = own if own is not None else segment.price.gpu_hour if segment.weight else segment.price.cpu_hour
     words = _("%(amount)s credit/h") if price == CREDIT else _("%(amount)s credits/h")
-    return (words % {"amount": credits_words(price)}).replace(" ", NO_BREAK)
+    plain = (words % {"amount": credits_words(price)}).replace(" ", NO_BREAK)
+    return plain if own is None else f"{plain} ({segment.price.rule})"
 
 
 def line(segment: Segment, duration: timedelta, share: int, count: int) -> Line:
-    """The arithmetic of `duration` in one segment. A CPU server's factor is 1 server."""
-    factor = factor_words(share, count) if segment.weight else _("1 server").replace(" ", NO_BREAK)
+    """The arithmetic of `duration` in one segment. The factor of a CPU server, and of a price for all of it, is 1."""
+    by_share = segment.weight and segment.price.per_hour is None
+    factor = factor_words(share, count) if by_share else _("1 server").replace(" ", NO_BREAK)
     amount = exact_credits(cost(segment.price, segment.weight, duration))
     return Line(seconds_words(duration), factor, rate_words(segment), amount)
 

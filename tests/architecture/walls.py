@@ -118,6 +118,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/billing.py",
         "quota/bank.py",
         "quota/accounts.py",
+        "quota/own_prices.py",
         "quota/account_views.py",
         "quota/postings.py",
         "quota/statement.py",

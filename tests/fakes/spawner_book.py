@@ -31,6 +31,7 @@ class FakeBook:
         self.clock = clock
         self.fleet = list(devices)
         self.leases: dict[str, Lease] = {}
+        self.requests: list[LeaseRequest] = []  # as they came
         self.voided: set[str] = set()
         self.broken: set[str] = set()
         self.calls: list[str] = []
@@ -63,6 +64,7 @@ class FakeBook:
 
     def reserve(self, request: LeaseRequest, place: Place) -> Lease:
         self._call("reserve")
+        self.requests.append(request)
         if self.refusal is not None:
             raise self.refusal
         with self._lock:

@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hub_config.compose import parts
 from tests.fakes.mailbox import MailBox
 from tests.harness import Stack, until
 
@@ -70,8 +71,22 @@ def test_the_menu_of_the_example_grows_with_the_course(site: Stack) -> None:
     assert admin.hub("POST", "/groups/gpu-course").status_code == 201
     assert admin.hub("POST", "/groups/gpu-course/users", {"users": ["researcher"]}).status_code == 200
     assert 'data-profile="gpu-1"' in person.browser.get("/hub/spawn").text
-    person.start("gpu-1")
+
+
+def test_the_price_of_the_example_is_shown_pinned_and_on_the_receipt(site: Stack) -> None:
+    person, admin = site.researcher, site.admin
+    assert admin.hub("POST", "/groups/students").status_code == 201
+    assert admin.hub("POST", "/groups/students/users", {"users": ["researcher"]}).status_code == 200
+    form = person.browser.get("/hub/spawn").text
+    assert "0.0125 credits per hour" in form and "your price: student price" in form
+    person.start("gpu-1-8")
+    lease = person.lease()
     person.stop()
+    done = person.settled(lease["id"])
+    assert (done["price"]["own_hour_micro_credits"], done["price"]["rule"]) == (12_500, "student price")
+    receipt = person.browser.get(f"/services/berth/lease/{lease['id']}").text
+    assert "credits/h (student price)" in receipt and "1\u00a0server × 0.0125" in receipt
+    assert parts(site.data).bank.audit() == []
 
 
 def test_the_mail_of_the_example_warns_and_tells_of_the_stop(site: Stack, box: MailBox) -> None:

@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -16,14 +17,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hub_config.compose import parts, place_of
-from hub_config.extensions import guarded_offer, guarded_place, load
+from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
 from hub_config.settings import SettingsError, parse
 from hub_config.site_calls import SiteFailed, SiteFunction
 from quota.errors import Reason, Refused
-from quota.leases import Device, DeviceState, Holder, LeaseRequest, Slot
+from quota.leases import Device, DeviceState, Holder, LeaseRequest, Quote, Slot
 from quota.ports import Place
 from quota.reserving import check_slots
-from quota.units import MilliGpu
+from quota.units import MicroCredits, MilliGpu
 from spawner import metrics
 from spawner.messages import words
 from spawner.placement import best_fit
@@ -203,6 +204,26 @@ def failures(hook: str) -> float:
 def named(key: str, *takes: str) -> Callable[..., Any]:
     """The example's function of that point."""
     return load(EXAMPLE, key, getattr(parse(EXAMPLE.read_text()).extensions, key), takes)
+
+
+@pytest.mark.parametrize(
+    ("profile", "groups", "at", "quote"),
+    [
+        ("gpu-1-8", {"students"}, "2026-03-02T12:00+00:00", Quote(MicroCredits(12_500), "student price")),
+        ("gpu-1", {"students"}, "2026-03-02T23:00+00:00", Quote(MicroCredits(100_000), "student price")),
+        ("gpu-2", set(), "2026-03-02T23:00+00:00", Quote(MicroCredits(1_000_000), "night tariff")),
+        ("gpu-1", set(), "2026-03-02T20:59+00:00", None),
+        ("gpu-1", set(), "2026-03-02T21:00+00:00", Quote(MicroCredits(500_000), "night tariff")),
+        ("cpu", {"students"}, "2026-03-02T23:00+00:00", None),
+    ],
+)
+def test_the_example_has_a_student_price_and_a_night_tariff(
+    profile: str, groups: set[str], at: str, quote: Quote | None
+) -> None:
+    quotes = guarded_quotes(named("price", "profile", "asker", "when"))
+    (chosen,) = [each for each in DEFAULT_PROFILES if each.name == profile]
+    asked = quotes([chosen], Asker("ada", frozenset(groups)), datetime.fromisoformat(at))
+    assert asked.get(profile) == quote
 
 
 def example() -> Place:

@@ -1,20 +1,25 @@
-"""What a site's rule of the menu may answer, and that form and start obey it alike."""
+"""What a site's rules of menu and prices may answer, and that form and start obey them alike."""
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from hub_config.extensions import guarded_offer
-from quota.units import MilliGpu
+from hub_config.extensions import guarded_offer, guarded_quotes
+from quota.leases import Quote
+from quota.units import MicroCredits, MilliGpu
 from spawner.profiles import Profile
-from spawner.rules import Asker, checked_menu
+from spawner.rules import Asker, OwnPrice, checked_menu, checked_quotes
 from tests.fakes.spawner_world import World, refusal
 
 CPU = Profile("cpu", "CPU only", cpu=4, memory_mib=8192, images=("a", "b"))
@@ -61,6 +66,88 @@ def test_a_menu_hides_orders_words_and_narrows(answer: Sequence[Profile]) -> Non
 def test_a_menu_that_says_more_is_refused_in_words(answer: object, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         checked_menu(OURS, answer)
+
+
+@pytest.mark.parametrize(
+    ("credits", "micro"),
+    [
+        (0, 0),
+        (2, 2_000_000),
+        (Decimal("0.125"), 125_000),
+        (Decimal("0.12345678"), 123_457),
+        (Fraction(1, 3), 333_333),
+        (1_000_000, 10**12),
+    ],
+)
+def test_a_price_is_rounded_once_to_the_micro_credit(credits: Any, micro: int) -> None:
+    assert checked_quotes([(CPU, OwnPrice(credits, "own")), (QUARTER, None)]) == {
+        "cpu": Quote(MicroCredits(micro), "own")
+    }
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (2, "it gave int, not an OwnPrice"),
+        (OwnPrice(0.1, "x"), "float as credits; write an int, a Decimal or a Fraction"),  # type: ignore[arg-type]
+        (OwnPrice(True, "x"), "bool as credits"),
+        (OwnPrice("1", "x"), "str as credits"),  # type: ignore[arg-type]
+        (OwnPrice(Decimal("NaN"), "x"), "NaN, which is no price"),
+        (OwnPrice(Decimal("Infinity"), "x"), "Infinity, which is no price"),
+        (OwnPrice(Decimal("1E-999999"), "x"), "which is no price"),
+        (OwnPrice(-1, "x"), "-1 credits an hour; a price is 0 to 1000000"),
+        (OwnPrice(Fraction(-1, 7), "x"), "-1/7 credits an hour"),
+        (OwnPrice(1_000_001, "x"), "1000001 credits an hour"),
+        (OwnPrice(1, ""), "name is no line of 1 to 80"),
+        (OwnPrice(1, "x" * 81), "name is no line"),
+        (OwnPrice(1, "a\nb"), "name is no line"),
+        (OwnPrice(1, None), "name is no line"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_no_price_is_refused_in_words(answer: object, says: str) -> None:
+    with pytest.raises(ValueError, match="for the profile 'cpu'.*" + re.escape(says)):
+        checked_quotes([(QUARTER, OwnPrice(1, "fine")), (CPU, answer)])
+
+
+def priced(world: World, rule: Any, seconds: float = 5.0) -> None:
+    world.wiring = replace(world.wiring, profiles=OURS, images={"a": "A"}, quotes=guarded_quotes(rule, seconds=seconds))
+
+
+async def test_the_form_shows_the_price_that_the_start_asks_the_book_for(world: World) -> None:
+    asked: list[tuple[str, Asker]] = []
+
+    def rule(profile: Profile, asker: Asker, when: datetime) -> OwnPrice | None:
+        asked.append((profile.name, asker))
+        assert when.tzinfo is not None
+        return OwnPrice(Decimal("0.3"), "members <b>") if profile.name == "quarter" and asker.groups else None
+
+    priced(world, rule)
+    form = await member(world, "lab-b").render_form()
+    assert "0.3 credits per hour" in form and "(your price: members &lt;b&gt;)" in form
+    assert form.count("your price") == 1, "the CPU profile is at the site's list"
+    assert [name for name, _ in asked] == ["cpu", "quarter"], "what the group rule closes has no price"
+    await member(world, "lab-b", profile="quarter").start()
+    assert world.book.requests[-1].quote == Quote(MicroCredits(300_000), "members <b>")
+    await member(world, "lab-b", server="b", profile="cpu").start()
+    assert world.book.requests[-1].quote is None
+    assert "your price" not in await member(world).render_form()
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        lambda profile, asker, when: threading.Event().wait(20),
+        lambda profile, asker, when: 1 / 0,
+        lambda profile, asker, when: OwnPrice(Decimal("-0.01"), "gift"),
+    ],
+)
+async def test_a_price_rule_that_fails_charges_nobody_by_a_guess(world: World, rule: Any) -> None:
+    priced(world, rule, seconds=0.1)
+    form = await member(world).render_form()
+    assert "A rule of this site (extensions.price) failed" in form and "data-profile" not in form
+    refused = await refusal(member(world, profile="cpu").start())
+    assert (refused.reason, refused.status_code) == ("rule-failed", 500)
+    assert not world.book.calls
 
 
 @pytest.fixture
