@@ -14,7 +14,7 @@ from typing import Final
 from quota import i18n
 from quota.i18n import N_, _
 
-__all__ = ["retold", "told"]
+__all__ = ["booked", "retold"]
 
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 #: Values of these names are numbers; of all others any text, which is told again itself.
@@ -24,7 +24,7 @@ _LONGEST: Final = 2000
 _DEEPEST: Final = 5
 
 
-def told(message: str) -> str:
+def booked(message: str) -> str:
     """Marks a message, perhaps with `%(name)s`, that is written into the book and told again."""
     _MESSAGES.append(message)
     return message
@@ -32,73 +32,73 @@ def told(message: str) -> str:
 
 # ---- the idle rule's verdicts ------------------------------------------------------------------------------------
 
-NOT_STOPPED = told("Idle servers of this kind are not stopped")
-BLIND = told("blind: %(unknown)s; what is unknown never counts as idle, so the server is kept")
-NOT_USED = told("Not used since %(time)s UTC (%(span)s): %(quiet)s; %(rule)s")
-RULE_WITH_GPU = told("servers with a GPU are stopped after %(span)s without use (idle.with_gpu)")
-RULE_WITHOUT_GPU = told("servers without a GPU are stopped after %(span)s without use (idle.without_gpu)")
-WATCHED = told("Watched without a gap since %(time)s UTC and not used meanwhile")
-LAST_USED = told("Last used %(span)s ago")
-USED_NOW = told("Last used just now")
-KERNEL_RUNS = told("In use: a kernel has been running code")
-KERNEL_RUNS_SINCE = told("In use: a kernel has been running code since %(time)s UTC (%(span)s)")
-PROGRAMS_RUN = told("In use: its programs use %(percent)s %% of a CPU core")
-GPU_RUNS = told("In use: its GPU is at %(percent)s %%")
-NO_CODE = told("no code ran")
-CPU_QUIET = told("its programs used at most %(percent)s %% of a CPU core")
-GPU_QUIET = told("its GPU did not compute")
-GPU_SIMULATED = told("its GPU is simulated and tells nothing")
-GPU_SHARED = told("its GPU is shared and tells nothing")
+NOT_STOPPED = booked("Idle servers of this kind are not stopped")
+BLIND = booked("blind: %(unknown)s; what is unknown never counts as idle, so the server is kept")
+NOT_USED = booked("Not used since %(time)s UTC (%(span)s): %(quiet)s; %(rule)s")
+RULE_WITH_GPU = booked("servers with a GPU are stopped after %(span)s without use (idle.with_gpu)")
+RULE_WITHOUT_GPU = booked("servers without a GPU are stopped after %(span)s without use (idle.without_gpu)")
+WATCHED = booked("Watched without a gap since %(time)s UTC and not used meanwhile")
+LAST_USED = booked("Last used %(span)s ago")
+USED_NOW = booked("Last used just now")
+KERNEL_RUNS = booked("In use: a kernel has been running code")
+KERNEL_RUNS_SINCE = booked("In use: a kernel has been running code since %(time)s UTC (%(span)s)")
+PROGRAMS_RUN = booked("In use: its programs use %(percent)s %% of a CPU core")
+GPU_RUNS = booked("In use: its GPU is at %(percent)s %%")
+NO_CODE = booked("no code ran")
+CPU_QUIET = booked("its programs used at most %(percent)s %% of a CPU core")
+GPU_QUIET = booked("its GPU did not compute")
+GPU_SIMULATED = booked("its GPU is simulated and tells nothing")
+GPU_SHARED = booked("its GPU is shared and tells nothing")
 
-NO_START = told("its start is not on record")
-KERNEL_UNSEEN = told("the state of a kernel cannot be seen")
-KERNELS_UNSEEN = told("the state of %(number)s kernels cannot be seen")
-GAP = told("it was not watched without a gap")
-KERNELS_UNREAD = told("its list of kernels cannot be read")
-CPU_UNREAD = told("the CPU use could not be measured")
-GPU_UNREAD = told("the GPU's utilisation could not be read")
-KIT = told("the notebook server's kit")
-AGENT = told("the host's agent")
-GPU_READER = told("the host's GPU reader")
-SILENT = told("%(source)s has not reported")
-UNREADABLE = told("the report of %(source)s cannot be read")
-LATE = told("%(source)s last reported %(seconds)s s ago")
-HUB_SILENT = told("the Hub does not tell")
-HUB_UNASKED = told("the Hub was not asked")
-HUB_NONE = told("the Hub knows of none")
+NO_START = booked("its start is not on record")
+KERNEL_UNSEEN = booked("the state of a kernel cannot be seen")
+KERNELS_UNSEEN = booked("the state of %(number)s kernels cannot be seen")
+GAP = booked("it was not watched without a gap")
+KERNELS_UNREAD = booked("its list of kernels cannot be read")
+CPU_UNREAD = booked("the CPU use could not be measured")
+GPU_UNREAD = booked("the GPU's utilisation could not be read")
+KIT = booked("the notebook server's kit")
+AGENT = booked("the host's agent")
+GPU_READER = booked("the host's GPU reader")
+SILENT = booked("%(source)s has not reported")
+UNREADABLE = booked("the report of %(source)s cannot be read")
+LATE = booked("%(source)s last reported %(seconds)s s ago")
+HUB_SILENT = booked("the Hub does not tell")
+HUB_UNASKED = booked("the Hub was not asked")
+HUB_NONE = booked("the Hub knows of none")
 
 # ---- lengths of time in them -------------------------------------------------------------------------------------
 
-SECONDS = told("%(seconds)s s")
-MINUTES = told("%(minutes)s min")
-HOURS = told("%(hours)s h")
-HOURS_MINUTES = told("%(hours)s h %(minutes)s min")
-DAYS = told("%(days)s d")
-DAYS_HOURS = told("%(days)s d %(hours)s h")
+SECONDS = booked("%(seconds)s s")
+MINUTES = booked("%(minutes)s min")
+HOURS = booked("%(hours)s h")
+HOURS_MINUTES = booked("%(hours)s h %(minutes)s min")
+DAYS = booked("%(days)s d")
+DAYS_HOURS = booked("%(days)s d %(hours)s h")
 
 # ---- why a lease ended -------------------------------------------------------------------------------------------
 
-CREDIT_GONE = told("the credit of %(account)s is used up")
-MONTH_GONE = told("the monthly limit of %(account)s is used up")
-BERTH_STOPS = told("Berth was told to stop")
-LEFT_BEHIND = told("a new start of the same server found it left behind")
-CANCELLED = told("the start was cancelled")
-FAILED_AFTER = told("the start failed after the server had answered")
-HUB_GONE = told("the hub that was starting it is gone")
-NOT_READY = told("it was not ready in time")
-GONE = told("it is gone; charged to when it was last seen")
-NO_RECORD = told("it ended without a record; charged to when it was last seen")
-FROM_INSIDE = told("ended from inside")
-ENDED = told("it ended")
-START_FAILED = told("the start failed: %(reason)s")
-SIGNAL = told("signal %(number)s")
-EXIT_CODE = told("exit code %(code)s")
+CREDIT_GONE = booked("the credit of %(account)s is used up")
+MONTH_GONE = booked("the monthly limit of %(account)s is used up")
+BERTH_STOPS = booked("Berth was told to stop")
+LEFT_BEHIND = booked("a new start of the same server found it left behind")
+CANCELLED = booked("the start was cancelled")
+FAILED_AFTER = booked("the start failed after the server had answered")
+HUB_GONE = booked("the hub that was starting it is gone")
+NOT_READY = booked("it was not ready in time")
+GONE = booked("it is gone; charged to when it was last seen")
+NO_RECORD = booked("it ended without a record; charged to when it was last seen")
+FROM_INSIDE = booked("ended from inside")
+ENDED = booked("it ended")
+START_FAILED = booked("the start failed: %(reason)s")
+SIGNAL = booked("signal %(number)s")
+EXIT_CODE = booked("exit code %(code)s")
 
 # ---- why something that was sent cannot be used ------------------------------------------------------------------
 
-TOO_LONG = told("longer than %(number)s characters")
-NAME_TOO_LONG = told("it is longer than %(number)s characters")
-NAME_SIGN = told("it contains %(sign)s")
+TOO_LONG = booked("longer than %(number)s characters")
+NAME_TOO_LONG = booked("it is longer than %(number)s characters")
+NAME_SIGN = booked("it contains %(sign)s")
 
 _LISTS = (("; ", N_("%(one)s; %(more)s")), (", ", N_("%(one)s, %(more)s")))
 

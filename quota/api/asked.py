@@ -24,6 +24,8 @@ from pydantic import (
 )
 from pydantic.config import JsonDict
 
+from quota.i18n import _
+from quota.said import sentences
 from quota.units import MicroCredits
 from quota.web import fields
 from quota.web.problem import Problem, Why
@@ -58,13 +60,13 @@ def _digits(value: object) -> int:
     if isinstance(value, int):  # the default
         return value
     if not isinstance(value, str) or not re.fullmatch(r"[0-9]{1,9}", value):
-        raise ValueError("a whole number is needed")
+        raise ValueError(_("a whole number is needed"))
     return int(value)
 
 
 def _name(value: str) -> str:
     if not fields.is_name(value):
-        raise ValueError("this is no name")
+        raise ValueError(_("this is no name"))
     return value
 
 
@@ -185,9 +187,9 @@ class Amount(Body):
         """Raises `Problem`."""
         given = [value for value in (self.amount_micro_credits, self.credits) if value is not None]
         if len(given) > 1 or (self._needed and not given):
-            raise fields.wrong("amount_micro_credits", "give either this (an integer) or credits (such as 12.5)")
+            raise fields.wrong("amount_micro_credits", _("give either this (an integer) or credits (such as 12.5)"))
         if given and given[0] <= 0:
-            raise fields.wrong("credits", "an amount above zero is needed")
+            raise fields.wrong("credits", _("an amount above zero is needed"))
         return self
 
     @property
@@ -226,14 +228,21 @@ class NewLimits(Body):
     def _something(self) -> Self:
         """Raises `Problem`."""
         if not self.model_fields_set:
-            raise fields.wrong("limits", "nothing to set was sent")
+            raise fields.wrong("limits", _("nothing to set was sent"))
         return self
 
     def changes(self, known: set[str]) -> dict[str, object]:
         """What was sent, in the book's words. Raises `Problem` for a profile that is not in the menu."""
         strange = sorted(set(self.profiles or ()) - known)
         if strange:
-            raise fields.wrong("profiles", f"{strange[0][:40]!r} is no profile; known: {', '.join(sorted(known))}")
+            raise fields.wrong(
+                "profiles",
+                _(
+                    "%(name)s is no profile; known: %(names)s",
+                    name=repr(strange[0][:40]),
+                    names=", ".join(sorted(known)),
+                ),
+            )
         words = {"monthly_micro_credits": "monthly_micro"}
         sent = {words.get(name, name): getattr(self, name) for name in self.model_fields_set}
         if sent.get("profiles") is not None:
@@ -266,7 +275,7 @@ def _past(value: object) -> datetime | None:
             raise ValueError
         return moment.astimezone(UTC)
     except (ValueError, OverflowError):
-        raise Problem(400, Why.DATE_INVALID, "An RFC 3339 time with its zone, or null, is needed.") from None
+        raise Problem(400, Why.DATE_INVALID, _("An RFC 3339 time with its zone, or null, is needed.")) from None
 
 
 _TIME = {"anyOf": [{"type": "string", "format": "date-time", "maxLength": 64}, {"type": "null"}]}
@@ -302,9 +311,11 @@ def read_key(header: str | None, content: Mapping[str, Any]) -> str | None:
     if header is None:
         return None
     if len(header) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, header):
-        raise fields.wrong("Idempotency-Key", f"1 to {LONGEST_KEY} printable ASCII characters are needed")
+        raise fields.wrong(
+            "Idempotency-Key", _("1 to %(number)s printable ASCII characters are needed", number=LONGEST_KEY)
+        )
     if content.get("key", header) not in (None, header):
-        raise fields.wrong("key", "the Idempotency-Key header says another one")
+        raise fields.wrong("key", _("the Idempotency-Key header says another one"))
     return header
 
 
@@ -323,7 +334,13 @@ def _problem(model: type[BaseModel], error: ValidationError, kind: str) -> Probl
     where = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         known = ", ".join(field.alias or name for name, field in model.model_fields.items())
-        words = f"Known: {known}." if known else "None is needed."
-        return Problem(400, Why.FIELD_UNKNOWN, f"{where[:40]!r} is no {kind} here. {words}")
+        words = _("Known: %(names)s.", names=known) if known else _("None is needed.")
+        shown = repr(where[:40])
+        no = (
+            _("%(name)s is no parameter here.", name=shown)
+            if kind == "parameter"
+            else _("%(name)s is no field here.", name=shown)
+        )
+        return Problem(400, Why.FIELD_UNKNOWN, sentences(no, words))
     words = first["msg"].removeprefix("Value error, ").removeprefix("Input ")
     return fields.wrong(where[:80], words)

@@ -22,6 +22,7 @@ from quota.api.operation import Access, Operation, words_of
 from quota.api.paging import Cursors, Key, scope_of
 from quota.api.shapes import Page, Shape
 from quota.errors import BerthError, Conflict, Reason
+from quota.i18n import _
 from quota.web import fields
 from quota.web.base import JsonHandler, endpoint, too_large
 from quota.web.parts import ServiceParts
@@ -75,15 +76,15 @@ class ApiHandler(JsonHandler):
     def read_query(self, model: type[Parameters]) -> Parameters:
         """Raises `Problem`: a parameter is unknown, wrong, given twice or not in UTF-8."""
         if _NO_PERCENT.search(self.request.uri or ""):
-            raise Problem(400, Why.REQUEST_INVALID, "A % in the address must be followed by two hexadecimal digits.")
+            raise Problem(400, Why.REQUEST_INVALID, _("A % in the address must be followed by two hexadecimal digits."))
         found: dict[str, str] = {}
         for name, values in self.request.query_arguments.items():
             if len(values) != 1:
-                raise Problem(400, Why.REQUEST_INVALID, f"{name[:40]!r} is given more than once.")
+                raise Problem(400, Why.REQUEST_INVALID, _("%(name)s is given more than once.", name=repr(name[:40])))
             try:
                 found[name] = values[0].decode("utf-8")
             except UnicodeDecodeError:
-                raise Problem(400, Why.REQUEST_INVALID, f"{name[:40]!r} is not in UTF-8.") from None
+                raise Problem(400, Why.REQUEST_INVALID, _("%(name)s is not in UTF-8.", name=repr(name[:40]))) from None
         return read(model, found, "parameter")
 
     def read_content(self) -> dict[str, Any]:
@@ -93,7 +94,7 @@ class ApiHandler(JsonHandler):
         kind = self.request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
         packed = self.request.headers.get("Content-Encoding", "identity").strip().lower() != "identity"
         if self.raw and (kind != "application/json" or packed):
-            raise Problem(415, Why.MEDIA_TYPE, "The body must be application/json, and not compressed.")
+            raise Problem(415, Why.MEDIA_TYPE, _("The body must be application/json, and not compressed."))
         return fields.json_object(bytes(self.raw))
 
     # ---- answering ----
@@ -115,7 +116,7 @@ class ApiHandler(JsonHandler):
         """The key in the header. Raises `Problem` for a bad one, for two of them, and where the body says another."""
         given = self.request.headers.get_list("Idempotency-Key")
         if len(given) > 1:  # tornado would make one of them, which nobody chose
-            raise fields.wrong("Idempotency-Key", "it is given more than once")
+            raise fields.wrong("Idempotency-Key", _("it is given more than once"))
         return read_key(given[0] if given else None, self.content)
 
     async def _once(self, spec: Operation, key: str, act: Callable[[], Awaitable[Reply | Shape]]) -> None:
@@ -206,12 +207,12 @@ class ApiHandler(JsonHandler):
 
 
 def _reused() -> Problem:
-    words = "This Idempotency-Key was sent before with another request. Nothing was changed; use a new key."
+    words = _("This Idempotency-Key was sent before with another request. Nothing was changed; use a new key.")
     return Problem(422, Why.KEY_REUSED, words)
 
 
 def _still_running() -> Problem:
-    words = "The request with this Idempotency-Key is still running. Ask again in a moment for its answer."
+    words = _("The request with this Idempotency-Key is still running. Ask again in a moment for its answer.")
     return Problem(409, Why.KEY_RUNNING, words, {"Retry-After": "1"})
 
 

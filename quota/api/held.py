@@ -9,6 +9,7 @@ from quota.api import asked, shapes
 from quota.api.base import Reply, operation
 from quota.api.operation import Access
 from quota.api.own import AccountHandler
+from quota.i18n import _
 from quota.leases import Lease
 from quota.web import actions, fields
 from quota.web.problem import Problem, Why
@@ -31,11 +32,11 @@ class Leases(LeaseHandler):
         user = query.user
         if not self.viewer.admin:
             if user not in (None, self.viewer.name):
-                raise Problem(403, Why.FORBIDDEN, "These leases are somebody else's.")
+                raise Problem(403, Why.FORBIDDEN, _("These leases are somebody else's."))
             user = self.viewer.name
         cursors, after = self.cursors(user=user)
         if after is not None and query.before is not None:
-            raise fields.wrong("before", "a cursor says already where the page begins")
+            raise fields.wrong("before", _("a cursor says already where the page begins"))
         before = self.before(query.before) if after is None else str(after[0])
         found = await self.in_thread(self.parts.book.leases, user=user, limit=query.limit + 1, before=before)
         page = found[: query.limit]

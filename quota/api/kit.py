@@ -13,6 +13,7 @@ from tornado.web import HTTPError
 from quota.api import asked, fill, shapes
 from quota.api.base import ApiHandler, operation
 from quota.api.operation import Access
+from quota.i18n import _
 from quota.leases import Holder
 from quota.web.parts import HubUnavailable
 from quota.web.problem import Problem, Why
@@ -28,13 +29,13 @@ def holder_of(model: Mapping[str, Any] | None) -> Holder:
     A user's own token holds the scope for all their servers and says nothing about which one speaks.
     """
     if model is None:
-        raise Problem(401, Why.NOT_SIGNED_IN, "Send the server's own token in the Authorization header.")
+        raise Problem(401, Why.NOT_SIGNED_IN, _("Send the server's own token in the Authorization header."))
     found = {match.groups() for scope in model.get("scopes", ()) if (match := _SCOPE.fullmatch(scope))}
     if len(found) != 1:
-        raise Problem(403, Why.FORBIDDEN, "Only the token of one server can report for it.")
+        raise Problem(403, Why.FORBIDDEN, _("Only the token of one server can report for it."))
     user, server = found.pop()
     if user != model.get("name"):
-        raise Problem(403, Why.FORBIDDEN, "The token belongs to one user, and its scope to another.")
+        raise Problem(403, Why.FORBIDDEN, _("The token belongs to one user, and its scope to another."))
     return Holder(user, server)
 
 
@@ -77,11 +78,11 @@ class KitSignals(ApiHandler):
         holder = holder_of(model)
         now = self.parts.clock.now()
         if wait := self.parts.reports.take(holder, now):
-            raise Problem(429, Why.TOO_OFTEN, "This server reports too often.", {"Retry-After": str(wait)})
+            raise Problem(429, Why.TOO_OFTEN, _("This server reports too often."), {"Retry-After": str(wait)})
         payload = signals_of(self.body(asked.Report), now)
         lease = await self.in_thread(self.parts.book.live_of, holder)
         if lease is None:
-            raise Problem(404, Why.NO_LEASE, "This server holds no lease.")
+            raise Problem(404, Why.NO_LEASE, _("This server holds no lease."))
         await self.in_thread(self.parts.rows.put_signal, lease.id, "kit", payload, now)
         idle = await self.in_thread(self.parts.rows.verdict, lease.id)
         return shapes.Heard(lease_id=lease.id, at=now, idle=fill.verdict(idle))

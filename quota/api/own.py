@@ -13,6 +13,7 @@ from quota.api.operation import Access
 from quota.api.paging import cut
 from quota.bank import AccountView, StatementLine
 from quota.groups import group_of
+from quota.i18n import _
 from quota.leases import Lease
 from quota.web import actions, fields
 from quota.web.figures import figures
@@ -42,9 +43,9 @@ class AccountHandler(ApiHandler):
         if name == self.viewer.name:
             await self.in_thread(self.parts.bank.ensure_account, name)
         elif not self.viewer.admin:
-            raise Problem(403, Why.FORBIDDEN, "This account is somebody else's.")
+            raise Problem(403, Why.FORBIDDEN, _("This account is somebody else's."))
         elif not fields.is_name(name):
-            raise Problem(404, Why.NOT_FOUND, "There is no such account.")
+            raise Problem(404, Why.NOT_FOUND, _("There is no such account."))
         else:
             name = await actions.known_account(self, name)
         return await self.in_thread(self.parts.bank.account, name)
@@ -124,7 +125,7 @@ class UsageHandler(AccountHandler):
         start = since or month_of(first, zone).start
         end = until or month_of(max(now, since or now), zone).end
         if start >= end:
-            raise Problem(400, Why.DATE_INVALID, "from must lie before to.")
+            raise Problem(400, Why.DATE_INVALID, _("from must lie before to."))
         return Period(start, end)
 
 
@@ -142,7 +143,7 @@ class MyUsage(UsageHandler):
         period, payer, user = self.period(), self.query(asked.AskedMine).payer, self.viewer.name
         account = payer or (await self.account_view(user)).account.name
         if account != user and group_of(account) is None:
-            raise fields.wrong("payer", "only one's own account and those of groups pay for one's servers")
+            raise fields.wrong("payer", _("only one's own account and those of groups pay for one's servers"))
         only = None if account == user else user
         found = await self.in_thread(statement, self.parts, account, period, only)
         return self.page(shapes.Usage(**self.used(account, period, [line for line, _, _ in found])))

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from quota.i18n import _
 from quota.web.problem import Problem, Why
 
 _SIGNED = 16  # bytes of the signature
@@ -51,7 +52,7 @@ class Cursors:
 
 
 def _no_cursor() -> Problem:
-    words = "This cursor does not belong to this list with these parameters. Begin again without it."
+    words = _("This cursor does not belong to this list with these parameters. Begin again without it.")
     return Problem(400, Why.CURSOR, words)
 
 

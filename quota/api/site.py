@@ -6,6 +6,7 @@ from quota.api import asked, fill, shapes
 from quota.api.base import ApiHandler, Reply, operation
 from quota.api.operation import Access
 from quota.api.paging import cut
+from quota.i18n import _
 from quota.leases import Device
 from quota.web.base import endpoint
 from quota.web.board import held_by_device
@@ -20,7 +21,7 @@ class Profiles(ApiHandler):
         found = list(await self.in_thread(self.parts.profiles))
         names = [profile.name for profile in found]
         if after is not None and after[0] not in names:
-            raise Problem(400, Why.CURSOR, "The menu has changed since. Begin again without a cursor.")
+            raise Problem(400, Why.CURSOR, _("The menu has changed since. Begin again without a cursor."))
         start = 0 if after is None else names.index(str(after[0])) + 1
         end = start + self.query(asked.Paged).limit
         following = cursors.write((names[end - 1],)) if end < len(found) else None
@@ -71,7 +72,7 @@ class ApiNotFound(ApiHandler):
     """Every address under `api/` that is none."""
 
     @endpoint(public=True)
-    async def get(self, *_: str) -> None:
-        raise Problem(404, Why.NOT_FOUND, "There is nothing at this address.")
+    async def get(self, *_path: str) -> None:
+        raise Problem(404, Why.NOT_FOUND, _("There is nothing at this address."))
 
     head = post = put = delete = patch = options = get

@@ -9,6 +9,8 @@ import re
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 
+from quota.i18n import _
+
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _MONTH = re.compile(r"([0-9]{4})-([0-9]{2})")
 _LOST_PLUS = re.compile(r" ([0-9]{2}:?[0-9]{2})$")  # "+02:00" in a query that was not escaped arrives as " 02:00"
@@ -24,21 +26,29 @@ class Period:
     name: str = ""
 
 
+class _Unfit(ValueError):
+    """A moment that can be read and not be taken."""
+
+
 def parse_moment(text: str, zone: tzinfo) -> datetime:
     """An RFC 3339 moment, or a day (its midnight in the site's zone), in UTC. Raises `ValueError` with words."""
-    wrong = f"{text[:40]!r} is not a moment such as 2026-03-01T12:00:00Z, nor a day such as 2026-03-01"
+    shown = repr(text[:40])
+    wrong = _("%(text)s is not a moment such as 2026-03-01T12:00:00Z, nor a day such as 2026-03-01", text=shown)
     try:
         moment = datetime.fromisoformat(_LOST_PLUS.sub(r"+\1", text).upper())  # RFC 3339 allows "t" and "z"
         if _DAY.fullmatch(text):
             moment = moment.replace(tzinfo=zone)
         if moment.tzinfo is None:
-            raise ValueError(f"{text[:40]!r} does not say its time zone; end it with Z or an offset")
+            raise _Unfit(_("%(text)s does not say its time zone; end it with Z or an offset", text=shown))
         if not FIRST_YEAR <= moment.year <= LAST_YEAR:
-            raise ValueError(f"{text[:40]!r} is not in the years {FIRST_YEAR} to {LAST_YEAR}")
+            raise _Unfit(
+                _("%(text)s is not in the years %(first)s to %(last)s", text=shown, first=FIRST_YEAR, last=LAST_YEAR)
+            )
         return moment.astimezone(UTC)
-    except (ValueError, OverflowError) as error:
-        known = isinstance(error, ValueError) and str(error).startswith(f"{text[:40]!r}")
-        raise ValueError(str(error) if known else wrong) from None
+    except _Unfit:
+        raise
+    except (ValueError, OverflowError):
+        raise ValueError(wrong) from None
 
 
 def month(year: int, number: int, zone: tzinfo) -> Period:
@@ -59,7 +69,7 @@ def parse_month(text: str, zone: tzinfo) -> Period:
     """A month such as "2026-03". Raises `ValueError` with words."""
     match = _MONTH.fullmatch(text)
     if match is None or not 1 <= int(match[2]) <= 12 or not FIRST_YEAR <= int(match[1]) <= LAST_YEAR:
-        raise ValueError(f"{text[:40]!r} is not a month such as 2026-03")
+        raise ValueError(_("%(text)s is not a month such as 2026-03", text=repr(text[:40])))
     return month(int(match[1]), int(match[2]), zone)
 
 

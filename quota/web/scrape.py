@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from tornado.web import HTTPError
 
 from quota.facts import Facts, read_facts
+from quota.i18n import _
 from quota.web.base import JsonHandler, endpoint
 from quota.web.metrics import Meters, families
 from quota.web.parts import HubUnavailable, ServiceParts, Viewer
@@ -92,13 +93,13 @@ class MetricsPage(JsonHandler):
             model = await self.hub_auth.get_user(self, sync=False)
         except HTTPError as error:
             if error.status_code == 403:
-                raise Problem(403, Why.FORBIDDEN, "This token has no access to Berth's metrics.") from None
+                raise Problem(403, Why.FORBIDDEN, _("This token has no access to Berth's metrics.")) from None
             raise HubUnavailable(str(error.log_message)) from None
         if model is None:
             return await super().sign_in()  # which says what is missing
         if SCOPE in model.get("scopes", ()) or (model.get("kind", "user") == "user" and model.get("admin")):
             return Viewer(str(model["name"]), False)
-        raise Problem(403, Why.FORBIDDEN, "Only the scrape token and administrators may read the metrics.")
+        raise Problem(403, Why.FORBIDDEN, _("Only the scrape token and administrators may read the metrics."))
 
     @endpoint()
     async def get(self) -> None:
