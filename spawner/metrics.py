@@ -22,7 +22,9 @@ PHASES = Histogram(
 RESERVATIONS = Counter("berth_reservations", "Leases that this hub has reserved.")
 REFUSALS = Counter("berth_refusals", "Starts that were refused or failed, by Berth's reason.", ("reason",))
 
-HOOK_ERRORS = Counter("berth_hook_errors", "Hooks and rules of this site (`extra_config`, `extensions`) that failed.", ("hook",))
+HOOK_ERRORS = Counter(
+    "berth_hook_errors", "Hooks and rules of this site (`extra_config`, `extensions`) that failed.", ("hook",)
+)
 
 for _hook in ("pre_spawn_hook", "post_stop_hook"):
     HOOK_ERRORS.labels(_hook)
