@@ -42,8 +42,8 @@ from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
 from spawner.placement import best_fit
 from spawner.ports import Inventory
-from spawner.profiles import DEFAULT_PROFILES, Profile, images_of
-from spawner.rules import Offer, Quotes
+from spawner.profiles import DEFAULT_PROFILES, Profile, images_of, open_profiles
+from spawner.rules import Asker, Offer, Quotes
 from spawner.sharing import isolation
 from spawner.simulated import SimulatedInventory
 
@@ -334,7 +334,21 @@ def service_parts(made: Parts) -> Any:
         log_tail=made.runtime.log_tail,
         groups=groups_of(made.settings),
         templates=templates_of(made),
+        offered=offered_of(made),
     )
+
+
+def offered_of(made: Parts) -> Callable[[str, frozenset[str]], set[str]] | None:
+    """Which profiles are open to a user in these groups of the Hub; None where all are to all."""
+    rule = offer_of(made, made.alerts)
+    if rule is None and not any(profile.groups for profile in made.profiles):
+        return None
+
+    def offered(user: str, groups: frozenset[str]) -> set[str]:
+        menu = made.profiles if rule is None else rule(made.profiles, Asker(user, groups))
+        return {profile.name for profile in open_profiles(menu, groups)}
+
+    return offered
 
 
 def watch(made: Parts) -> Watch:

@@ -6,19 +6,22 @@ from quota.api import asked, fill, shapes
 from quota.api.base import ApiHandler, Reply, operation
 from quota.api.operation import Access
 from quota.api.paging import cut
+from quota.errors import Reason
 from quota.i18n import _
 from quota.leases import Device
 from quota.web.base import endpoint
 from quota.web.board import held_by_device
+from quota.web.parts import ProfileView
 from quota.web.problem import Problem, Why
 
 
 class Profiles(ApiHandler):
-    @operation("What can be started", shapes.Profiles, query=asked.Paged)
+    @operation("What can be started", shapes.Profiles, query=asked.Paged, problems=(Reason.RULE_FAILED,))
     async def get(self) -> Reply:
-        """The menu in its order, with what is free now and what it costs."""
+        """The menu in its order, with what is free now and what it costs: what is open to one at this moment, or all
+        for an administrator."""
         cursors, after = self.cursors()
-        found = list(await self.in_thread(self.parts.profiles))
+        found = await self.menu()
         names = [profile.name for profile in found]
         if after is not None and after[0] not in names:
             raise Problem(400, Why.CURSOR, _("The menu has changed since. Begin again without a cursor."))
@@ -26,6 +29,15 @@ class Profiles(ApiHandler):
         end = start + self.query(asked.Paged).limit
         following = cursors.write((names[end - 1],)) if end < len(found) else None
         return self.page(shapes.Profiles(items=[fill.profile(each) for each in found[start:end]], next=following))
+
+    async def menu(self) -> list[ProfileView]:
+        found = list(await self.in_thread(self.parts.profiles))
+        offered = self.parts.offered
+        if offered is None or self.viewer.admin:
+            return found
+        groups = await self.parts.hub.groups_of(self.viewer.name)
+        names = await self.in_thread(offered, self.viewer.name, groups)
+        return [profile for profile in found if profile.name in names]
 
 
 class Prices(ApiHandler):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -99,7 +99,8 @@ class ServiceParts:
 
     `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
     live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
-    outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `cookie_secret` should
+    outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `offered` names the
+    profiles that are open to a user in these groups of the Hub; None: all are to everybody. `cookie_secret` should
     outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's environment of a managed
     service says.
     """
@@ -121,6 +122,7 @@ class ServiceParts:
     log_tail: Callable[[str, int], Sequence[str]] = _no_log
     templates: Path | None = None
     groups: Sequence[Group] = ()
+    offered: Callable[[str, frozenset[str]], Collection[str]] | None = None
     hub_auth: HubOAuth | None = None
 
     @cached_property

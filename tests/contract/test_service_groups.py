@@ -20,6 +20,10 @@ PAGE = "groups/lab%20a"
 SITES = [Group("lab a", ("lena",), pays=True), Group("lab-b"), Group("lab-c", pays=True)]
 
 
+def offered(user: str, groups: frozenset[str]) -> set[str]:
+    return {"cpu", "gpu-1-4"} if "lab a" in groups else {"cpu"}
+
+
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     """ada and bo are in a lab that pays, lena leads it, cy is in another group, dan has left the lab."""
@@ -27,7 +31,7 @@ async def service(tmp_path: Path) -> AsyncIterator[Service]:
         desk.devices(2)
         desk.bank.ensure_account(LAB, "group")
         desk.bank.grant(LAB, 10 * CREDIT, "boss", note="spring course")
-        async with open_service(desk, groups=SITES) as found:
+        async with open_service(desk, groups=SITES, offered=offered) as found:
             for name in ("ada", "bo", "lena", "cy", "dan"):
                 found.hub.add_user(name)
             found.hub.add_user("boss", admin=True)
@@ -159,3 +163,15 @@ async def test_b2_the_page_works_without_the_hub(service: Service, desk: Desk) -
     page = words(await browser.get(PAGE))
     assert "The Hub did not answer" in page
     assert "In all 2.50" in page
+
+
+async def test_s17_the_list_of_profiles_is_what_is_open_to_who_asks(service: Service) -> None:
+    async def names(user: str) -> list[str]:
+        answer = await service.api(api(service, user)).get("profiles")
+        return [item["name"] for item in answer.json()["items"]]
+
+    assert await names("ada") == ["cpu", "gpu-1-4"]
+    assert await names("cy") == ["cpu"]
+    assert await names("boss") == ["cpu", "gpu-1-4", "test"], "who starts for others sees what there is"
+    service.hub.groups["lab a"].remove("ada")
+    assert await names("ada") == ["cpu"]
