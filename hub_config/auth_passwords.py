@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
@@ -22,13 +21,11 @@ from hub_config.auth import HouseRules
 from hub_config.datafolder import DataFolder
 from hub_config.first_passwords import FirstPasswords
 from hub_config.fresh import remember
-from hub_config.password_rules import Attempts
 from hub_config.password_table import PasswordTable, hashed, is_it
+from hub_config.patience import Patience
 from quota.errors import Reason
-from quota.i18n import _, _n
+from quota.i18n import _
 
-_SECONDS: Final = 300.0
-_FROM_ONE_PLACE, _IN_ALL = 5, 50  # attempts for one name in that time
 _MOST_AT_ONCE: Final = 40  # passwords that wait to be looked at
 #: Sign-ups that wait for an admin, at most.
 MOST_WAITING: Final = 100
@@ -61,7 +58,7 @@ class PasswordRules(HouseRules, _Library):
         self._threads = ThreadPoolExecutor(2, thread_name_prefix="passwords")
         self._at_work = 0
         self._nobody = hashed(new_token())  # so that an unknown name takes as long as a known one
-        self._from_one_place, self._in_all = Attempts(_FROM_ONE_PLACE, _SECONDS), Attempts(_IN_ALL, _SECONDS)
+        self._patience = Patience()
         self._let_admins_in()
 
     @cached_property
@@ -95,26 +92,12 @@ class PasswordRules(HouseRules, _Library):
 
     async def is_password_of(self, handler: Any, name: str, password: str) -> bool:
         """Whether it is; counted, so that nobody can try for ever. Raises `HTTPError` 429."""
-        now, here = time.monotonic(), (name[:100], handler.request.remote_ip)
-        wait = max(self._from_one_place.wait(here, now), self._in_all.wait(here[0], now))
-        if wait:
-            minutes = -(-wait // 60)
-            raise web.HTTPError(
-                429,
-                _n(
-                    "Too many attempts for this name. Try again in %(n)s minute, or ask an admin for a new password.",
-                    "Too many attempts for this name. Try again in %(n)s minutes, or ask an admin for a new password.",
-                    minutes,
-                ),
-            )
-        self._from_one_place.count(here, now)
-        self._in_all.count(here[0], now)
+        self._patience.demand(handler, name)
         row = self.table.find(name)
         good = await self._in_thread(is_it, password, row.password if row else self._nobody)
         if not good or row is None:
             return False
-        self._from_one_place.forgive(here)
-        self._in_all.forgive(here[0])
+        self._patience.forgive(handler, name)
         return True
 
     async def _in_thread(self, work: Callable[..., Any], *values: Any) -> Any:

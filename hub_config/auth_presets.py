@@ -11,7 +11,13 @@ from hub_config.discovery import kept
 from hub_config.first_passwords import admins_of
 from hub_config.settings_auth import OAUTH, AuthTable
 
-LABELS: Final = {"oidc": "your organisation", "github": "GitHub", "gitlab": "GitLab", "google": "Google"}
+LABELS: Final = {
+    "ldap": "the directory",
+    "oidc": "your organisation",
+    "github": "GitHub",
+    "gitlab": "GitLab",
+    "google": "Google",
+}
 _CALLBACK: Final = "/hub/oauth_callback"
 _TIMES: Final = {"connect_timeout": 5.0, "request_timeout": 10.0}  # a start waits for it
 
@@ -48,6 +54,36 @@ def _passwords(c: Any, made: Parts) -> None:
     c.PasswordRules.admin_users = set(admins_of(made.settings.auth.admins))
     c.PasswordRules.allow_existing_users = False  # whose account is open, and nobody else
     c.PasswordRules.refresh_pre_spawn = True
+
+
+# ---- a directory, accounts of this machine ---------------------------------------------------------------------
+
+
+def _accounts(c: Any, made: Parts, rules: type, source_of: Callable[[], Any]) -> None:
+    """What LDAP and PAM have in common."""
+    from hub_config.auth_directory import bind
+
+    table = made.settings.auth
+    c.JupyterHub.authenticator_class = rules
+    section = c[rules.__name__]
+    section.table_of = lambda: table
+    section.source_of = source_of
+    section.admin_users = set(table.admins)
+    section.allowed_users = {*table.users, *table.admins}
+    section.allow_existing_users = False
+    section.manage_groups = bool(table.groups)
+    section.refresh_pre_spawn = True
+    section.enable_auth_state = True
+    section.reconcile_auth_state_hook = bind
+    c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]
+
+
+def _ldap(c: Any, made: Parts) -> None:
+    from hub_config.auth_ldap import LdapRules
+    from hub_config.ldap_directory import Directory
+
+    directory = Directory(made.settings.auth, made.data.auth_secret(made.settings))
+    _accounts(c, made, LdapRules, lambda: directory)
 
 
 # ---- providers -------------------------------------------------------------------------------------------------
@@ -125,6 +161,7 @@ def _google(c: Any, made: Parts) -> None:
 PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
     "trial": _trial,
     "passwords": _passwords,
+    "ldap": _ldap,
     "oidc": _oidc,
     "github": _github,
     "gitlab": _gitlab,

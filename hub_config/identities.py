@@ -59,6 +59,10 @@ class Identities:
         session.execute(sa.insert(_TABLE).values(issuer=who.issuer, subject=who.subject, user_id=user.id))
         session.commit()
 
+    def of(self, user_id: int) -> Identity | None:
+        """Whose that user is; None as long as nobody has logged in by the name."""
+        return self._subject_of(user_id)
+
     def forget(self, user_id: int) -> None:
         """The user is deleted: the next with that number or name is somebody new."""
         session = self._session()

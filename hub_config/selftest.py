@@ -16,6 +16,7 @@ DEBIAN_PACKAGES = {
     "chromium": ("chromium", "the browser tests"),
     "cc": ("gcc libc6-dev", "the NVML shim"),
     "initdb": ("postgresql", "the tests on PostgreSQL"),
+    "slapd": ("slapd", "the tests of log-in by a directory"),
 }
 #: Folders of tests by whether they start whole sites; a test holds that none is left out.
 SITES = ("tests/integration", "tests/browser")
@@ -71,7 +72,8 @@ def bring_packages() -> None:
     packages = [part for package, _ in missing.values() for part in package.split()]
     if os.geteuid() == 0 and shutil.which("apt-get"):
         say(f"Installing {', '.join(packages)} for the tests …")
-        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        # Run level 1: the tests start what they need themselves, on ports of their own.
+        env = {**os.environ, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
         for command in (["apt-get", "update", "-qq"], ["apt-get", "install", "-y", "-qq", *packages]):
             done = subprocess.run(command, env=env, stdout=subprocess.DEVNULL)
             if done.returncode:
@@ -83,5 +85,6 @@ def bring_packages() -> None:
 
 
 def _is_here(name: str) -> bool:
-    """Whether the program is on PATH, or where Debian keeps those of PostgreSQL."""
-    return shutil.which(name) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))
+    """Whether the program is on PATH, or where Debian keeps daemons and those of PostgreSQL."""
+    path = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}/usr/sbin"
+    return shutil.which(name, path=path) is not None or any(Path("/usr/lib/postgresql").glob(f"*/bin/{name}"))

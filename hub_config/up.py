@@ -156,6 +156,10 @@ def meet_provider(data: DataFolder, settings: Settings) -> None:
         )
     if table.kind == "oidc":
         discovery.refresh(data, table.issuer, screen.say)
+    if table.kind == "ldap":
+        from hub_config.ldap_directory import meet
+
+        meet(data, settings, screen.say)
 
 
 @contextmanager

@@ -136,6 +136,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "hub_config/identities.py",  # a table in the Hub's database
         "hub_config/password_table.py",  # another
     ),
+    "ldap3": ("hub_config/ldap_directory.py",),
     "nativeauthenticator": ("hub_config/auth_passwords.py", "hub_config/password_table.py"),
     "oauthenticator": ("hub_config/auth_provider.py",),
     "alembic": ("quota/revisions.py", "quota/migrations/*"),
