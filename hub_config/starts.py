@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from jupyterhub.apihandlers.base import APIHandler
 from jupyterhub.handlers.base import BaseHandler
+from jupyterhub.handlers.pages import SpawnHandler
 from tornado import web
 
 from hub_config import fresh
@@ -21,6 +22,7 @@ def install() -> None:
     """Have every page and REST handler of this process's Hub start servers by `one_at_a_time`."""
     if not hasattr(BaseHandler.spawn_single_user, "__wrapped__"):
         BaseHandler.spawn_single_user = one_at_a_time(BaseHandler.spawn_single_user)
+        SpawnHandler._post = leading_on(SpawnHandler._post)
 
 
 def one_at_a_time(start: Start) -> Start:
@@ -43,6 +45,23 @@ def one_at_a_time(start: Start) -> Start:
                 await start(self, user, server_name, display_name, options)
             elif isinstance(self, APIHandler):
                 raise web.HTTPError(400, there)
+
+    return wrapped
+
+
+def leading_on(post: Start) -> Start:
+    """The start form's `_post`: sent from a second tab, or again after a look back, it leads to the start that is under
+    way, or through it to the server. The Hub answers 400."""
+
+    @functools.wraps(post)
+    async def wrapped(self: Any, user_name: str, server_name: str, display_name: str) -> None:
+        try:
+            await post(self, user_name=user_name, server_name=server_name, display_name=display_name)
+        except web.HTTPError as error:
+            user = self.find_user(user_name)
+            if error.status_code != 400 or user is None or not _there(user, server_name):
+                raise
+            self.redirect(self._get_pending_url(user, server_name), status=303)
 
     return wrapped
 

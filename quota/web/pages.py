@@ -79,6 +79,7 @@ class PageHandler(Handler):
                 here=here,
                 site=self.parts.site,
                 zone=self.parts.zone,
+                now=self.parts.clock.now(),
                 prefix=self.prefix,
                 hub_base=self.hub_base,
                 asset=lambda name: f"{self.prefix}static/{name}?v={asset_hash(name)}",

@@ -27,6 +27,7 @@ ALWAYS = frozenset(
         "here",
         "site",
         "zone",
+        "now",
         "prefix",
         "hub_base",
         "asset",

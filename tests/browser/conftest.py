@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ARGS = [
@@ -71,3 +72,13 @@ class Visit:
 
     def picture(self, name: str, *, full: bool = True) -> None:
         self.page.screenshot(path=self.pictures / f"{name}.png", full_page=full)
+
+    def findings(self) -> list[str]:
+        """What axe calls serious or critical on the page that is open, and whether it is wider than its window."""
+        found = [
+            f"{each['impact']} {each['id']}: {[node['target'] for node in each['nodes']]}"
+            for each in Axe().run(self.page).response["violations"]
+            if each["impact"] in ("serious", "critical")
+        ]
+        width, window = self.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
+        return found + ([f"{width} px wide in a window of {window}"] if width > window else [])

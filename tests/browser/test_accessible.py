@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser
 
 from tests.browser.conftest import Visit
@@ -35,6 +34,17 @@ PAGES = {
 }
 
 
+#: What somebody sees who has nothing yet, finds nothing, or may not: as the researcher, who never had a server.
+EMPTY = {
+    "first-visit": "/hub/home",
+    "no-session": "/services/berth/?month=2020-01",
+    "nobody-found": "/services/berth/board?q=nobody",
+    "not-running": "/user/researcher/lab",
+    "forbidden": "/hub/admin",
+    "service-forbidden": "/services/berth/admin",
+}
+
+
 @pytest.fixture(scope="module")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("accessible") / "data") as running:
@@ -51,27 +61,31 @@ def visit(request: pytest.FixtureRequest, browser: Browser, stack: Stack, pictur
     context.close()
 
 
-def findings(visit: Visit) -> list[str]:
-    """What axe calls serious or critical on the page that is open, and whether it is wider than its window."""
-    found = [
-        f"{each['impact']} {each['id']}: {[node['target'] for node in each['nodes']]}"
-        for each in Axe().run(visit.page).response["violations"]
-        if each["impact"] in ("serious", "critical")
-    ]
-    width, window = visit.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
-    return found + ([f"{width} px wide in a window of {window}"] if width > window else [])
-
-
 def test_no_page_has_a_serious_finding(visit: Visit, stack: Stack) -> None:
     visit.page.goto(f"{stack.url}/hub/login")
-    trouble = {"log-in": findings(visit)}
+    trouble = {"log-in": visit.findings()}
     login = stack.passwords()["admin"]
     visit.log_in(login["name"], login["password"])
     lease = stack.admin.lease()["id"]
     receipt = {"lease": f"/services/berth/lease/{lease}", "stop": f"/services/berth/lease/{lease}/stop"}
     for name, path in (PAGES | receipt).items():
         visit.page.goto(stack.url + path)
-        trouble[name] = findings(visit)
+        trouble[name] = visit.findings()
         visit.picture(f"page-{name}-{visit.theme}")
     assert not {name: found for name, found in trouble.items() if found}
+    assert not visit.errors
+
+
+def test_nor_has_an_empty_page_or_a_refusal(visit: Visit, stack: Stack) -> None:
+    login = stack.passwords()["researcher"]
+    visit.log_in(login["name"], login["password"])
+    trouble = {}
+    for name, path in EMPTY.items():
+        visit.page.goto(stack.url + path)
+        trouble[name] = visit.findings()
+        visit.picture(f"page-{name}-{visit.theme}")
+    assert not {name: found for name, found in trouble.items() if found}
+    visit.open("/hub/home")
+    assert visit.page.locator("#berth-first li").count() == 3
+    assert "No server of yours has stopped yet" in visit.text("#berth-ended-none")
     assert not visit.errors

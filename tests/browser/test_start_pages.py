@@ -85,8 +85,9 @@ def test_s14_cancelling_a_named_start_leaves_the_default_server_alone(visit: Vis
         expect(page.locator("#progress-log")).to_contain_text("Room found: 1 simulated GPU", timeout=20_000)
         expect(page.locator("#progress-log")).to_contain_text("Waiting for JupyterLab (", timeout=20_000)
         visit.picture("starting")
+        assert not visit.findings()
         second = me.browser.post("/hub/spawn/researcher/two", data={"profile": "cpu", "_xsrf": me.xsrf})
-        assert second.status_code == 400 and "Nothing was started twice" in second.text  # a second tab
+        assert second.url.path == "/hub/spawn-pending/researcher/two"  # a second tab is led to the first's start
         page.click("#stop-server-btn")
         page.wait_for_url("**/hub/home", timeout=20_000)
     finally:
@@ -96,6 +97,27 @@ def test_s14_cancelling_a_named_start_leaves_the_default_server_alone(visit: Vis
     lease = next(lease for lease in me.leases() if lease["holder"]["server"] == "two")
     settled = me.settled(lease["id"])
     assert (settled["stop_reason"], settled["charged_micro_credits"]) == ("user", 0)
+    assert not visit.errors
+
+
+def test_a_second_tab_is_led_to_the_start_of_the_first(visit: Visit, stack: Stack) -> None:
+    me, flag = stack.researcher, stack.data / "never-answers"
+    tabs = [visit.page, visit.page.context.new_page()]
+    flag.touch()
+    try:
+        for tab in tabs:
+            tab.goto(f"{stack.url}/hub/spawn/researcher/two")
+            tab.check('input[name=profile][value="cpu"]')
+        for tab in tabs:
+            tab.click("#spawn_form button[type=submit]")
+            tab.wait_for_url("**/hub/spawn-pending/researcher/two*")
+            expect(tab.locator("#progress-log")).to_contain_text("Waiting for JupyterLab (", timeout=20_000)
+        assert sum(lease["holder"]["server"] == "two" and lease["ended_at"] is None for lease in me.leases()) == 1
+        tabs[1].click("#stop-server-btn")
+        tabs[1].wait_for_url("**/hub/home", timeout=20_000)
+    finally:
+        flag.unlink()
+    until(lambda: me.gone("two"), 20, "the named server is gone")
     assert not visit.errors
 
 

@@ -10,7 +10,7 @@ import pytest
 from jupyterhub.apihandlers.base import APIHandler
 from tornado import web
 
-from hub_config.starts import one_at_a_time
+from hub_config.starts import leading_on, one_at_a_time
 
 
 class Page:
@@ -95,3 +95,40 @@ async def test_n04_a_start_that_failed_leaves_the_way_open() -> None:
     start = one_at_a_time(hub.start)
     await start(Page(), hub.user)
     assert hub.begun == 1
+
+
+class Form:
+    """Stands for the handler of the start form; the Hub refuses what it is sent."""
+
+    def __init__(self, hub: Hub, error: web.HTTPError) -> None:
+        self.hub, self.error, self.led = hub, error, ""
+
+    async def post(self, _self: Any, **_: str) -> None:
+        raise self.error
+
+    def find_user(self, name: str) -> Any:
+        return self.hub.user
+
+    def _get_pending_url(self, user: Any, server: str) -> str:
+        return "/hub/spawn-pending/ada"
+
+    def redirect(self, url: str, status: int) -> None:
+        self.led = f"{status} {url}"
+
+
+async def test_a_form_sent_again_leads_to_the_start_that_is_under_way() -> None:
+    hub = Hub()
+    form = Form(hub, web.HTTPError(400, "ada is pending spawn"))
+    hub.spawner.pending = "spawn"
+    await leading_on(form.post)(form, "ada", "", "")
+    assert form.led == "303 /hub/spawn-pending/ada"
+
+
+@pytest.mark.parametrize(("pending", "status"), [(False, 400), ("spawn", 403)])
+async def test_other_refusals_of_a_form_stay_refusals(pending: Any, status: int) -> None:
+    hub = Hub()
+    form = Form(hub, web.HTTPError(status, "no"))
+    hub.spawner.pending = pending
+    with pytest.raises(web.HTTPError):
+        await leading_on(form.post)(form, "ada", "", "")
+    assert form.led == ""

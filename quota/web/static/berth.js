@@ -1,5 +1,6 @@
 "use strict";
-// The menu on a narrow screen, and charges that run on at their known rate. Pages work without it.
+// The menu on a narrow screen, charges that run on at their known rate, and pages that stay open for long. Pages work
+// without it.
 // Back to a page that the browser kept: it is asked for anew.
 window.addEventListener("pageshow", (event) => {
   if (event.persisted) location.reload();
@@ -13,14 +14,29 @@ document.addEventListener("DOMContentLoaded", () => {
     button.setAttribute("aria-expanded", String(open));
   });
 
+  // What the page says was so when it came. Charges run on at their rate for a while; then they stop and it is said.
+  const OLD = 10 * 60 * 1000;
+  const begun = Date.now();
+  const age = () => Date.now() - begun;
+  const asof = document.getElementById("berth-asof");
   const running = Array.from(document.querySelectorAll("[data-per-hour]"));
-  const begun = performance.now();
   const show = () => {
-    const hours = (performance.now() - begun) / 3600000;
+    if (age() > OLD) {
+      clearInterval(timer);
+      if (asof) asof.textContent = asof.dataset.old;
+      if (asof) asof.classList.add("berth-old");
+      return;
+    }
     for (const node of running) {
-      const micro = Number(node.dataset.charged) + Number(node.dataset.perHour) * hours;
+      const micro = Number(node.dataset.charged) + (Number(node.dataset.perHour) * age()) / 3600000;
       node.textContent = (micro / 1e6).toFixed(4);
     }
   };
-  if (running.length) setInterval(show, 1000);
+  const timer = setInterval(show, 1000);
+
+  // Looked at again after a while it is asked for anew, unless somebody has begun to fill in a form.
+  const touched = () => Array.from(document.querySelectorAll("input:not([type=hidden])")).some((each) => each.value !== each.defaultValue);
+  document.addEventListener("visibilitychange", () => {
+    if (document.visibilityState === "visible" && age() > OLD && !touched()) location.reload();
+  });
 });
