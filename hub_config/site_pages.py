@@ -103,7 +103,7 @@ class _Check:
         for name in reached:
             reached += [each for each in self._named(name) if each in self._shared and each not in reached]
         for name in reached:
-            known = {*ALWAYS, *self._environment.globals}
+            known = {*ALWAYS, *self._environment.globals, "self", "caller"}  # the last two are Jinja's own
             if name in self._ours_named:
                 known |= meta.find_undeclared_variables(self._ours.parse(_source(self._ours, name), name))
             strange = sorted(meta.find_undeclared_variables(self._tree(name)) - known)

@@ -35,8 +35,6 @@ ALWAYS = frozenset(
         "xsrf_token",
         "flash",
         "groups",
-        "self",
-        "caller",
     }
 )
 

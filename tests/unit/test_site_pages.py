@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import logging
+import textwrap
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,8 @@ import pytest
 from hub_config.compose import check_extensions, parts
 from hub_config.settings import SettingsError, parse
 from hub_config.site_pages import BerthPages, check_templates, hub_folders
-from quota.web.render import Pages, make_environment
+from quota.web.pages import PageHandler
+from quota.web.render import ALWAYS, Pages, make_environment
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "site" / "templates"
 PAGE = '{% extends "berth/page.html" %}'
@@ -118,12 +123,24 @@ class Anything:
 
 
 GIVEN = {
-    **dict.fromkeys(("title", "here", "site", "zone", "prefix", "hub_base", "xsrf_token"), "x"),
+    **dict.fromkeys(ALWAYS, "x"),
     "asset": Anything(),
     "viewer": None,
     "flash": None,
+    "groups": (),
+    "now": datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
     "problem": Anything(),
 }
+
+
+def test_what_templates_may_count_on_is_what_every_page_is_given() -> None:
+    (call,) = [
+        node
+        for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(PageHandler.page))))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "render"
+    ]
+    given = {word.arg for word in call.keywords if word.arg}
+    assert given == ALWAYS
 
 
 def test_a_template_that_fails_on_a_page_is_logged_and_berths_own_is_shown(
