@@ -61,7 +61,6 @@ class DirectoryRules(HouseRules):
     """Stands before an authenticator of the Hub in the list of bases."""
 
     table_of = AnyTrait(help="Returns the table `[auth]`: a function, since traitlets copies values.").tag(config=True)
-    source_of = AnyTrait(help="Returns the `Source`.").tag(config=True)
 
     @property
     def table(self) -> AuthTable:
@@ -70,8 +69,7 @@ class DirectoryRules(HouseRules):
 
     @cached_property
     def source(self) -> Source:
-        made: Callable[[], Source] = self.source_of
-        return made()
+        raise NotImplementedError
 
     @cached_property
     def identities(self) -> Identities:

@@ -12,6 +12,7 @@ from hub_config.first_passwords import admins_of
 from hub_config.settings_auth import OAUTH, AuthTable
 
 LABELS: Final = {
+    "pam": "accounts of this machine",
     "ldap": "the directory",
     "oidc": "your organisation",
     "github": "GitHub",
@@ -59,7 +60,7 @@ def _passwords(c: Any, made: Parts) -> None:
 # ---- a directory, accounts of this machine ---------------------------------------------------------------------
 
 
-def _accounts(c: Any, made: Parts, rules: type, source_of: Callable[[], Any]) -> None:
+def _accounts(c: Any, made: Parts, rules: type) -> None:
     """What LDAP and PAM have in common."""
     from hub_config.auth_directory import bind
 
@@ -67,7 +68,6 @@ def _accounts(c: Any, made: Parts, rules: type, source_of: Callable[[], Any]) ->
     c.JupyterHub.authenticator_class = rules
     section = c[rules.__name__]
     section.table_of = lambda: table
-    section.source_of = source_of
     section.admin_users = set(table.admins)
     section.allowed_users = {*table.users, *table.admins}
     section.allow_existing_users = False
@@ -83,7 +83,14 @@ def _ldap(c: Any, made: Parts) -> None:
     from hub_config.ldap_directory import Directory
 
     directory = Directory(made.settings.auth, made.data.auth_secret(made.settings))
-    _accounts(c, made, LdapRules, lambda: directory)
+    _accounts(c, made, LdapRules)
+    c.LdapRules.directory_of = lambda: directory
+
+
+def _pam(c: Any, made: Parts) -> None:
+    from hub_config.auth_pam import PamRules
+
+    _accounts(c, made, PamRules)
 
 
 # ---- providers -------------------------------------------------------------------------------------------------
@@ -161,6 +168,7 @@ def _google(c: Any, made: Parts) -> None:
 PRESETS: Final[dict[str, Callable[[Any, Parts], None]]] = {
     "trial": _trial,
     "passwords": _passwords,
+    "pam": _pam,
     "ldap": _ldap,
     "oidc": _oidc,
     "github": _github,

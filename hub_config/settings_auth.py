@@ -176,7 +176,7 @@ class AuthTable(_Table):
         missing = next((key for key in _NEEDED.get(self.kind, ()) if not getattr(self, key)), None)
         if missing:
             raise ValueError(f"{missing}: this key is needed for kind = {self.kind!r}")
-        fault = _capitals(self) or _doors(self) or _same_id(self.groups)
+        fault = _capitals(self) or _doors(self) or _same_id(self.groups) or _gids(self)
         if fault:
             raise ValueError(fault)
         return self
@@ -213,6 +213,13 @@ def _same_id(groups: Iterable[AuthGroup]) -> str:
         if (each.id, each.group) in seen:
             return f"groups: {each.id!r} stands there twice for {each.group or 'admins'!r}; remove one"
         seen.add((each.id, each.group))
+    return ""
+
+
+def _gids(table: AuthTable) -> str:
+    odd = next((group.id for group in table.groups if not group.id.isdecimal()), None)
+    if table.kind == "pam" and odd:
+        return f"groups: {odd!r} is no gid; names change hands, numbers do not: getent group {odd}"
     return ""
 
 

@@ -31,6 +31,7 @@ from tests.architecture.source import ROOT
 WAYS = {
     "trial": "",
     "passwords": "",
+    "pam": 'people = "all"\nadmins = ["a"]',
     "ldap": 'server = "ldaps://ldap.example"\nuser_base = "dc=example"\nadmins = ["a"]',
     "oidc": 'issuer = "https://id.example"\nclient_id = "b"\nsecret_file = "s"\nadmins = ["a"]\nurl = "https://x.example"',
     "github": 'client_id = "b"\nsecret_file = "s"\nadmins = ["a"]\n[[auth.groups]]\nid = 7\nadmin = true',

@@ -138,6 +138,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     ),
     "ldap3": ("hub_config/ldap_directory.py",),
     "nativeauthenticator": ("hub_config/auth_passwords.py", "hub_config/password_table.py"),
+    "pamela": ("hub_config/pam_accounts.py",),
     "oauthenticator": ("hub_config/auth_provider.py",),
     "alembic": ("quota/revisions.py", "quota/migrations/*"),
     "pynvml": ("spawner/nvml.py",),
