@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -75,9 +76,40 @@ def test_b2_a_member_lets_the_group_pay_by_rest(stack: Stack) -> None:
     stack.admin.hub("POST", "/groups/lab-a/users", {"users": ["ada"]}).raise_for_status()
 
 
+def test_b2_a_member_lets_the_group_pay_by_the_form(stack: Stack) -> None:
+    stack.run("grant", LAB, "10")
+    bo, alone = stack.person("bo"), stack.add("dan")
+    page = bo.browser.get("/hub/spawn").text
+    assert 'name="payer"' in page
+    assert "Group lab-a (" in page
+    assert 'name="payer"' not in alone.browser.get("/hub/spawn").text
+    image = bo.read("/profiles")["items"][0]["images"][0]
+    form = {"profile": "quarter", "image": image, "payer": LAB}
+    answer = bo.browser.post("/hub/spawn", params={"_xsrf": bo.xsrf}, data=form)
+    assert answer.url.path != "/hub/spawn", answer.text
+    until(bo.ready, 60, "bo's server is ready")
+    lease = bo.lease()
+    assert (lease["account"], bo.held(), lease["held_micro_credits"] > 0) == (LAB, 0, True)
+    bo.stop()
+    bo.settled(lease["id"])
+    used = bo.read("/groups/lab-a/usage")
+    charged = stack.admin.read(f"/accounts/{LAB}")["month_charged_micro_credits"]
+    assert sum(each["charged_micro_credits"] for each in used["members"]) == used["charged_micro_credits"] == charged
+    assert "Group lab-a" in bo.browser.get("/services/berth/groups").text
+    assert 'href="/services/berth/groups"' in bo.browser.get("/services/berth/").text
+    assert alone.berth("/groups/lab-a").status_code == 403
+    assert bo.read("/me/usage", payer=LAB)["items"][0]["lease_id"] == lease["id"]
+    refusal = alone.browser.post("/hub/spawn", params={"_xsrf": alone.xsrf}, data=form)
+    assert "You may not charge the account" in refusal.text
+    audit = json.loads(stack.run("audit", "--json"))
+    assert audit["clean"], audit
+
+
 def test_s17_s19_x09_a_removed_member_is_refused_without_a_new_log_in(stack: Stack) -> None:
     admin, member, like = stack.admin, stack.person("ada"), stack.add("lab-a")
     assert like.refused({"profile": "lab"}).status == 403  # a name like the group's grants nothing
+    assert {item["name"] for item in like.read("/profiles")["items"]} == {"open", "quarter"}
+    assert "lab" in {item["name"] for item in member.read("/profiles")["items"]}
     member.start("lab")
     member.stop()
     gone = admin.hub("DELETE", "/groups/lab-a/users", {"users": ["ada"]})
