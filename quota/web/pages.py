@@ -12,7 +12,7 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota import tracing
-from quota.groups import group_of
+from quota.groups import group_of, no_payer
 from quota.i18n import _
 from quota.leases import StopReason
 from quota.said import sentences
@@ -142,7 +142,7 @@ class Usage(PageHandler):
     @endpoint()
     async def get(self) -> None:
         name = await self.asked_account()
-        if group_of(name) is not None:
+        if group_of(name) is not None and not no_payer(self.parts.groups, name):
             self.redirect(address_of(self.parts, name))
             return
         month = self.asked_month()

@@ -153,6 +153,8 @@ async def test_b2_the_desk_grants_to_groups_that_pay_and_to_no_other(service: Se
     assert desk.bank.account(LAB).available == 11 * CREDIT
     moved = await browser.get("usage", params={"account": LAB})
     assert str(moved.url).endswith(PAGE)
+    desk.bank.ensure_account("group:gone", "group")
+    assert "Usage of group:gone" in words(await browser.get("usage", params={"account": "group:gone"}))
 
 
 async def test_b2_the_page_works_without_the_hub(service: Service, desk: Desk) -> None:
