@@ -24,6 +24,7 @@ from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from hub_config import site_files
 from hub_config.book_trouble import copy_sqlite
 from hub_config.compose import Parts
 from hub_config.datafolder import DataFolder
@@ -32,7 +33,8 @@ from quota import revisions
 from quota.dump import dump
 from quota.errors import BerthError
 
-FORMAT = 1
+#: 2 has files of the site's extensions; without any a backup is of the first format, which every Berth reads.
+FORMAT = 2
 MANIFEST, BOOK, HUB, SETTINGS, EXTRA, HOST = (
     "manifest.json",
     "book.jsonl",
@@ -67,7 +69,8 @@ class Manifest:
     def as_json(self) -> dict[str, Any]:
         members = {name: {"size": size, "sha256": digest} for name, (size, digest) in self.members.items()}
         values = {name: getattr(self, name) for name in self.__slots__ if name != "members"}
-        return {"format": FORMAT, **values, "left_out": list(self.left_out), "members": members}
+        needed = 2 if any(site_files.is_member(name) for name in self.members) else 1
+        return {"format": needed, **values, "left_out": list(self.left_out), "members": members}
 
 
 # ---- making one ------------------------------------------------------------------------------------------------
@@ -133,9 +136,16 @@ def _gather_files(made: Parts, folder: Path, left_out: list[str]) -> None:
         wanted[EXTRA] = extra
     elif made.settings.hub.extra_config:
         left_out.append(f"{made.settings.hub.extra_config}, which lies outside the data folder")
-    for name, path in wanted.items():
-        if path.is_file() and (name in _PLAIN or _SECRET.fullmatch(name)):
+    members, not_kept = site_files.found(data.root, made.settings)
+    left_out += not_kept
+    for name, path in (wanted | members).items():
+        if path.is_file() and _may_be_called(name):
+            (folder / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             private_copy(path, folder / name)
+
+
+def _may_be_called(name: str) -> bool:
+    return name in _PLAIN or _SECRET.fullmatch(name) is not None or site_files.is_member(name)
 
 
 def extra_config_of(data: DataFolder, settings: Settings) -> Path | None:
@@ -209,6 +219,7 @@ def _unpack(archive: tarfile.TarFile, folder: Path) -> Manifest:
             raise BerthError(f"{_DAMAGED}{entry.name!r} is not in its manifest")
         if entry.size != manifest.members[entry.name][0]:
             raise BerthError(f"{_DAMAGED}{entry.name} has not the size that its manifest says")
+        (folder / entry.name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write_checked(stream, folder / entry.name, entry.name, manifest.members[entry.name])
     if manifest is None:
         raise BerthError(f"{_DAMAGED}it is empty")
@@ -238,7 +249,7 @@ def _read_manifest(entry: tarfile.TarInfo, stream: Any) -> Manifest:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise BerthError(f"{_DAMAGED}its manifest cannot be read: {error}") from error
     for name in members:
-        if name not in _PLAIN and not _SECRET.fullmatch(name):
+        if not _may_be_called(name) or any(str(parent) in members for parent in PurePosixPath(name).parents):
             raise BerthError(f"{_DAMAGED}a backup has no {name!r}")
     return manifest
 

@@ -16,7 +16,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from hub_config import backup
+from hub_config import backup, site_files
 from hub_config.backup import Manifest, Say
 from hub_config.book_trouble import refuse_while_at_work, stamp
 from hub_config.compose import Parts
@@ -153,7 +153,7 @@ def _put(made: Parts, stage: Path, manifest: Manifest, *, force: bool, keep_sett
             made.data.unfinished_restore.unlink()  # nothing was changed
             raise
     say("Putting files into place …")
-    kept = _swap(made.data.root, moves, made.data.root / aside, made.store.file)
+    kept = _swap(made.data.root, moves, made.data.root / aside, made.store.file, _replaced_folders(made, moves))
     made.data.unfinished_restore.unlink()
     places = [str(kept)] if kept else []
     places += [f"schema {aside} of the database"] if moved else []
@@ -179,7 +179,29 @@ def _moves(made: Parts, stage: Path, keep_settings: bool) -> dict[Path, Path]:
     if (stage / backup.EXTRA).is_file() and made.settings.hub.extra_config:
         moves[stage / backup.EXTRA] = backup.inside(data.root, made.settings.hub.extra_config)
     moves |= {path: data.secrets / path.name for path in (stage / "secrets").iterdir()}
+    moves |= _site_moves(made, stage / site_files.PREFIX, keep_settings)
     return {source: target for source, target in moves.items() if source.is_file()}
+
+
+def _site_moves(made: Parts, staged: Path, keep_settings: bool) -> dict[Path, Path]:
+    """The files of the site's extensions. Only what the settings name comes back: with settings that are kept, the
+    rest is left in the backup; with the backup's own there can be no rest."""
+    moves: dict[Path, Path] = {}
+    for path in sorted(staged.rglob("*")):
+        relative = path.relative_to(staged).as_posix()
+        if not path.is_file():
+            continue
+        if site_files.belongs(relative, made.settings):
+            moves[path] = backup.inside(made.data.root, relative)
+        elif not keep_settings:
+            raise BerthError(f"this backup holds {relative!r}, which its settings do not name; it was not restored")
+    return moves
+
+
+def _replaced_folders(made: Parts, moves: dict[Path, Path]) -> list[Path]:
+    """Folders of the site that go aside as a whole: a file of the old one among the new ones would be neither."""
+    there = [made.data.root / folder for folder in site_files.folders(made.settings)]
+    return [each for each in there if each.is_dir() and any(path.is_relative_to(each) for path in moves.values())]
 
 
 def _refuse_to_replace(made: Parts, moves: dict[Path, Path], force: bool) -> None:
@@ -207,9 +229,11 @@ def _is_plain(path: Path) -> bool:
     return path.name == backup.SETTINGS and path.read_text(encoding="utf-8", errors="replace") == COMMENTED
 
 
-def _swap(root: Path, moves: dict[Path, Path], aside: Path, book: Path | None) -> Path | None:
-    """Move what is there aside and the new files into place; the folder with the old ones, if there were any."""
-    old = [path for path in moves.values() if path.exists()]
+def _swap(root: Path, moves: dict[Path, Path], aside: Path, book: Path | None, whole: list[Path]) -> Path | None:
+    """Move what is there aside (the folders in `whole` with all that is in them) and the new files into place; the
+    folder with the old ones, if there were any."""
+    single = [path for path in moves.values() if not any(path.is_relative_to(folder) for folder in whole)]
+    old = [path for path in (*whole, *single) if path.exists()]
     for target in (book, root / "hub" / "jupyterhub.sqlite"):
         if target is not None:  # what SQLite has not copied back yet belongs to the old file
             old += [side for end in ("-wal", "-shm", "-journal") if (side := Path(f"{target}{end}")).exists()]

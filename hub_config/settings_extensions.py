@@ -22,14 +22,16 @@ Reference = Annotated[str, AfterValidator(_reference)]
 
 
 #: What else lies beside `berth.toml`, and is nobody's to replace.
-RESERVED = frozenset({"hub", "runs", "homes", "logs", "secrets", "pids"})
+RESERVED = frozenset(
+    {"hub", "runs", "homes", "logs", "secrets", "pids", "berth.toml", "book.sqlite", "host", "up.json", "up.lock"}
+)
 
 
 def _folder(value: str) -> str:
     parts = value.split("/")
     if value and (not all(_NAME.fullmatch(part) for part in parts) or parts[0] in RESERVED):
         raise ValueError(
-            f'{value!r} is not a folder beside this file that Berth has no use for; write one such as "templates"'
+            f'{value!r} is no folder of the site; write one that lies beside this file, such as "templates"'
         )
     return value
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import gzip
 import hashlib
 import io
 import json
@@ -29,6 +28,7 @@ from quota.dump import dump
 from quota.schema import REVISION
 from tests.contract import first_release
 from tests.fakes import postgres
+from tests.fakes.backups import EMPTY, entry, refused, rewritten
 from tests.fakes.book import Desk
 from tests.fakes.clock import FakeClock
 
@@ -295,14 +295,6 @@ def made_backup(tmp_path: Path) -> Path:
     return file
 
 
-def refused(file: Path, new: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """The words of a refusal that changed nothing."""
-    capsys.readouterr()
-    assert main(["restore", str(file), "--data", str(new)]) == 1
-    assert [path.name for path in new.iterdir()] == ["up.lock"], "a refusal leaves nothing behind"
-    return capsys.readouterr().err
-
-
 def test_a_damaged_file_is_refused_wherever_it_is_damaged(
     made_backup: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -316,30 +308,6 @@ def test_a_damaged_file_is_refused_wherever_it_is_damaged(
         assert "damaged" in refused(made_backup, tmp_path / "new", capsys), length
     made_backup.write_bytes(b"SQLite format 3\0" * 100)
     assert "no backup of Berth" in refused(made_backup, tmp_path / "new", capsys)
-
-
-def rewritten(file: Path, change: Callable[[dict[str, Any], list[tuple[tarfile.TarInfo, bytes]]], None]) -> None:
-    """The same backup with its manifest and members changed by somebody who knows how."""
-    with tarfile.open(file) as archive:
-        members = [(entry, archive.extractfile(entry).read()) for entry in archive]  # type: ignore[union-attr]
-    manifest = json.loads(members[0][1])
-    rest = members[1:]
-    change(manifest, rest)
-    text = json.dumps(manifest).encode()
-    head = tarfile.TarInfo("manifest.json")
-    head.size = len(text)
-    with gzip.open(file, "wb") as raw, tarfile.open(fileobj=raw, mode="w|") as archive:
-        for entry, data in [(head, text), *rest]:
-            archive.addfile(entry, io.BytesIO(data))
-
-
-def entry(name: str, kind: bytes = tarfile.REGTYPE, link: str = "") -> tuple[tarfile.TarInfo, bytes]:
-    made = tarfile.TarInfo(name)
-    made.type, made.linkname = kind, link
-    return made, b""
-
-
-EMPTY = {"size": 0, "sha256": "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"}
 
 
 @pytest.mark.parametrize(
@@ -386,7 +354,7 @@ def test_a_member_that_is_missing_or_there_twice_is_refused(
     ("key", "value", "words"),
     [
         ("schema", "9999", "this Berth"),
-        ("format", 2, "that Berth or a later one"),
+        ("format", backup.FORMAT + 1, "that Berth or a later one"),
         ("jupyterhub", "99.0.0", "install jupyterhub 99.0.0"),
     ],
 )

@@ -96,7 +96,9 @@ def test_settings_lead_to_the_check(tmp_path: Path) -> None:
     "name", ["/etc", "../pages", "pages/../..", "secrets", "homes/ada", "a//b", ".hidden", "a/", "."]
 )
 def test_a_folder_that_is_not_the_sites_own_is_refused(name: str) -> None:
-    with pytest.raises(SettingsError, match=r'extensions\.templates: .* write one such as "templates"'):
+    with pytest.raises(
+        SettingsError, match=r'extensions\.templates: .* is no folder of the site; .* such as "templates"'
+    ):
         parse(f'[extensions]\ntemplates = "{name}"\n')
 
 
