@@ -26,7 +26,10 @@ import sqlalchemy as sa
 from benchmarks.common import add_database, arguments, machine, on_each, show
 from hub_config.compose import Parts, parts
 from hub_config.datafolder import DataFolder
-from quota.leases import Device, DeviceState, Holder, LeaseRequest, Slot
+from quota.bank import Bank
+from quota.book import Book
+from quota.leases import Device, DeviceState, Holder, LeaseRequest, Slot, StopReason
+from quota.rows import Rows
 from quota.units import MilliGpu
 
 HOST, BOOT = "elsewhere", "elsewhere-boot"
@@ -43,14 +46,24 @@ max_servers = 50
 """
 
 REST = ("leases", "leases?limit=500", "fleet", "accounts", "profiles", "me")
+#: In braces: somebody with `SESSIONS` sessions behind them, the month that has most of those, a live lease.
 PAGES = (
     "/services/berth/board",
     "/services/berth/board?q=user17",
     "/services/berth/admin",
     "/services/berth/admin?q=user42",
     "/services/berth/usage",
+    "/services/berth/?account={user}&month={month}",
+    "/services/berth/lease/{lease}",
+    "/services/berth/api",
     "/hub/home",
+    "/hub/spawn",
+    "/hub/token",
+    "/hub/admin",
+    "/hub/no-such-page",
 )
+MISSING = "/hub/no-such-page"
+SESSIONS, APART = 200, timedelta(hours=3)
 
 
 # ---- filling -----------------------------------------------------------------------------------------------------
@@ -68,6 +81,10 @@ def fill_book(made: Parts, leases: int, users: int) -> None:
     made.rows.put_devices(HOST, devices)
     for number in range(users):
         made.bank.ensure_account(name(number))
+    _lend(made, devices, leases, users)
+
+
+def _lend(made: Parts, devices: list[Device], leases: int, users: int) -> None:
     for number in range(leases):
         user, share = name(number % users), MilliGpu(125)
         slots = (Slot(HOST, devices[number // 8].uuid, share),)
@@ -78,6 +95,33 @@ def fill_book(made: Parts, leases: int, users: int) -> None:
         made.book.mark_running(lease, BOOT, made.clock.now())
     # Their own agent, which is not there, would see them every few seconds.
     made.book.observe_all(made.book.live(), made.clock.now() + timedelta(hours=2))
+
+
+def fill_history(made: Parts, user: str) -> dict[str, str]:
+    """Sessions of one user over the last weeks, each paid and settled then; what the braces of `PAGES` stand for."""
+    from tests.fakes.clock import FakeClock  # a program of the clone, not of an installation
+
+    made.store.migrate()
+    begin = made.clock.now() - APART * (SESSIONS + 1)
+    clock = FakeClock(begin)
+    bank = Bank(made.store, clock, made.bank.defaults)
+    book, rows = Book(made.store, clock, bank), Rows(made.store, clock)
+    for number in range(SESSIONS):
+        profile, share = (("gpu-1-8", 125), ("gpu-1-4", 250), ("cpu", 0))[number % 3]
+        part = (MilliGpu(share), 1) if share else (MilliGpu(0), 0)
+        device = Device(HOST, f"SIM-{HOST}-old", 0, "simulated GPU", 24576, "time-slice", True, DeviceState.OK)
+        rows.put_devices(HOST, [device])
+        slots = (Slot(HOST, device.uuid if share else None, part[0]),)
+        request = LeaseRequest(Holder(user, "old"), user, profile, "env", *part, BOOT, user)
+        lease = book.reserve(request, lambda *_, slots=slots: slots)  # type: ignore[misc]
+        lease = book.mark_starting(lease, clock.now() + timedelta(minutes=5))
+        rows.beat(BOOT, "hub", HOST)
+        lease = book.mark_running(lease, BOOT, clock.now())
+        clock.advance(APART.total_seconds() / 2)
+        book.request_stop(lease.id, StopReason.USER)
+        book.settle(book.release(book.acknowledge(lease.id, BOOT), clock.now()))
+        clock.advance(APART.total_seconds() / 2)
+    return {"user": user, "month": f"{begin + APART * SESSIONS / 2:%Y-%m}"}
 
 
 def _without_waiting_for_the_disk(connection: Any, _record: object) -> None:
@@ -114,7 +158,9 @@ def house(folder: Path, toml: str, leases: int, users: int, rounds: int) -> dict
         pass
     made = parts(folder)
     assert isinstance(made.data, DataFolder)
+    stands = fill_history(made, name(0))
     fill_book(made, leases, users)
+    stands["lease"] = made.book.live(name(0))[0].id
     made.store.close()
     fill_hub(made.data.hub / "jupyterhub.sqlite", users)
     stack.port = free_port()  # somebody may have taken the old one while the books were filled
@@ -122,7 +168,7 @@ def house(folder: Path, toml: str, leases: int, users: int, rounds: int) -> dict
         stack.up()
         admin = stack.admin
         asks = {f"GET {path}": (admin.api, f"/services/berth/api/v1/{path}") for path in REST}
-        asks |= {path: (admin.browser, path) for path in PAGES}
+        asks |= {path: (admin.browser, path.format(**stands)) for path in PAGES}
         took: dict[str, list[float]] = {word: [] for word in asks}
         used: dict[str, list[float]] = {word: [] for word in asks}
         sizes: dict[str, int] = {}
@@ -132,7 +178,7 @@ def house(folder: Path, toml: str, leases: int, users: int, rounds: int) -> dict
                 began = time.perf_counter()
                 answer = client.get(path)
                 seconds = time.perf_counter() - began
-                assert answer.status_code == 200, f"{path}: {answer.status_code} {answer.text[:300]}"
+                assert answer.status_code == (404 if path == MISSING else 200), f"{path}: {answer.status_code}"
                 assert answer.url.path == path.partition("?")[0], f"{path} led to {answer.url}"
                 sizes[word] = len(answer.content)
                 if number > 1:
