@@ -16,6 +16,8 @@ from tests.fakes.book import BOOT, HOST, Desk, asking, gpu, place
 from tests.fakes.clock import FakeClock
 
 USERS = ("alice", "bob", "carol", "dave", "erin")
+#: Pay for any of them.
+GROUPS = ("group:lab-a", "group:lab-b")
 SERVERS = ("", "a", "b")
 DEVICES = 4
 #: A share in milli-GPU and how many of it.
@@ -40,7 +42,9 @@ class Worker:
 
     def request(self) -> LeaseRequest:
         share, count = self.random.choice(SIZES)
-        return asking(self.random.choice(USERS), self.random.choice(SERVERS), share, count)
+        user = self.random.choice(USERS)
+        payer = self.random.choice((user, *GROUPS))
+        return asking(user, self.random.choice(SERVERS), share, count, account=payer)
 
     def reserve(self) -> None:
         self.desk.book.reserve(self.request(), place)
@@ -85,10 +89,10 @@ class Worker:
 
     def on_the_site(self) -> None:
         desk, pick = self.desk, self.random
-        user = pick.choice(USERS)
+        user = pick.choice((*USERS, *GROUPS))
         steps: list[Callable[[], object]] = [
             lambda: desk.bank.grant(user, pick.randint(1, 300_000), self.name),
-            lambda: desk.bank.ensure_account(f"{user}{pick.randint(0, 20)}"),
+            lambda: desk.bank.ensure_account(f"{pick.choice(USERS)}{pick.randint(0, 20)}"),
             lambda: desk.bank.set_limits(user, {"max_servers": pick.randint(2, 9)}, self.name),
             lambda: desk.bank.set_price(pick.randint(0, 3) * 500_000, pick.randint(0, 2) * 1000, self.name),
             lambda: desk.bank.set_monthly_grant(user, pick.randint(0, 10**6), self.name),

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from quota.bank import Defaults
 from quota.errors import Conflict, Refused, Stale
+from quota.groups import kind_of
 from quota.leases import Lease, State, StopReason, Target
 from quota.pricing import charge_due
 from quota.records import read_segments
@@ -22,6 +23,8 @@ from tests.fakes.book import BOOT, Desk, open_desk, weights
 from tests.fakes.clock import FakeClock
 
 USERS = ("alice", "bob", "team-lead")
+#: Pays for any of them.
+LAB = "group:lab"
 SHARES = ((0, 0), (125, 1), (100, 1), (500, 1), (1000, 1), (1000, 2))
 #: Ten minutes before a month ends, so that holds, grants and charges cross it.
 START = datetime(2026, 3, 31, 23, 50, tzinfo=UTC)
@@ -56,17 +59,17 @@ class AnyOrder(RuleBasedStateMachine):
 
     # ---- what people and processes do
 
-    @rule(user=st.sampled_from(USERS), server=st.sampled_from("ab"), size=st.sampled_from(SHARES))
-    def reserve(self, user: str, server: str, size: tuple[int, int]) -> None:
+    @rule(user=st.sampled_from(USERS), server=st.sampled_from("ab"), size=st.sampled_from(SHARES), own=st.booleans())
+    def reserve(self, user: str, server: str, size: tuple[int, int], own: bool) -> None:
         try:
-            self.made.append(self.desk.reserve(user, server, *size).id)
+            self.made.append(self.desk.reserve(user, server, *size, account=user if own else LAB).id)
         except Refused as refused:
             assert refused.facts
 
-    @rule(user=st.sampled_from(USERS), server=st.sampled_from("ab"), size=st.sampled_from(SHARES))
-    def run(self, user: str, server: str, size: tuple[int, int]) -> None:
+    @rule(user=st.sampled_from(USERS), server=st.sampled_from("ab"), size=st.sampled_from(SHARES), own=st.booleans())
+    def run(self, user: str, server: str, size: tuple[int, int], own: bool) -> None:
         try:
-            self.made.append(self.desk.run(user, server, *size).id)
+            self.made.append(self.desk.run(user, server, *size, account=user if own else LAB).id)
         except Refused as refused:
             assert refused.facts
 
@@ -172,13 +175,13 @@ class AnyOrder(RuleBasedStateMachine):
                 pass
 
     @rule(
-        user=st.sampled_from(USERS),
+        user=st.sampled_from((*USERS, LAB)),
         amount=st.integers(1, 400_000),
         minutes=st.sampled_from([None, 12, 60]),
         key=st.sampled_from([None, None, "k"]),
     )
     def grant(self, user: str, amount: int, minutes: int | None, key: str | None) -> None:
-        self.desk.bank.ensure_account(user)
+        self.desk.bank.ensure_account(user, kind_of(user))
         ends = None if minutes is None else self.desk.now + timedelta(minutes=minutes)
         try:
             self.desk.bank.grant(user, amount, "admin", key=key, expires_at=ends)

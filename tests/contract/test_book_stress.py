@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from quota.bank import Defaults
+from quota.groups import kind_of
 from quota.units import MicroCredits
-from tests.contract.stress import DEVICES, USERS, work
+from tests.contract.stress import DEVICES, GROUPS, USERS, work
 from tests.fakes.book import open_desk, weights
 
 
@@ -19,8 +20,10 @@ def test_p03_x07_everything_at_once(tmp_path: Path, database: str, deep: bool, r
     processes, seconds = (8, 60.0) if deep else (4, 5.0)
     with open_desk(tmp_path, defaults=Defaults(monthly_grant=MicroCredits(2_000_000))) as desk:
         desk.devices(DEVICES)
-        for user in USERS:
-            desk.bank.ensure_account(user)
+        for name in (*USERS[:2], *GROUPS, *USERS[2:]):  # groups before and behind who names them
+            desk.bank.ensure_account(name, kind_of(name))
+        for group in GROUPS:
+            desk.bank.grant(group, 3_000_000, "admin")
         url = desk.store.url.render_as_string(hide_password=False)
         outcomes: Counter[str] = Counter()
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
