@@ -115,7 +115,9 @@ def command_grant(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps({"account": args.account, "granted_micro_credits": amount, "available": view.available}))
     else:
-        say(f"{args.account}: {show_credits(amount)} credits granted, {show_credits(view.available)} available now.")
+        once = f" (once under the key {args.key})" if args.key else ""
+        available = show_credits(view.available)
+        say(f"{args.account}: {show_credits(amount)} credits granted{once}, {available} available now.")
     return GOOD
 
 
