@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth_presets, compose, guards, logs, managed, placeholders, proxy, roles, starts
+from hub_config import auth_presets, compose, extra, guards, logs, managed, proxy, roles, starts
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD
@@ -133,8 +133,13 @@ def configure_pages(c: Any, made: Parts) -> None:
 
 def load_extra(made: Parts, load_subconfig: Any) -> None:
     """The site's own Python file, relative to `berth.toml`."""
-    if made.settings.hub.extra_config:
-        load_subconfig(str(made.data.root / made.settings.hub.extra_config))
+    if not made.settings.hub.extra_config:
+        return
+    path = str(made.data.root / made.settings.hub.extra_config)
+    try:
+        load_subconfig(path)
+    except (Exception, SystemExit) as error:
+        sys.exit(f"berth: {path}: {extra.words_of(error, path)}")
 
 
 def run(c: Any, load_subconfig: Any) -> None:
@@ -150,7 +155,7 @@ def run(c: Any, load_subconfig: Any) -> None:
     catalogues.load(made.settings.site.language)
     configure(c, made, Ports.load(made.data), os.environ.get("BERTH_HOST", "127.0.0.1"), boot)
     load_extra(made, load_subconfig)
-    wrong = placeholders.unknown(c)
+    wrong = extra.fault(c)
     if wrong:
         sys.exit(f"berth: {made.settings.hub.extra_config}: {wrong}")
 
