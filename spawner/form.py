@@ -177,12 +177,13 @@ def view(facts: Facts) -> View:
 
 
 def _payer(facts: Facts, offers: Sequence[Sequence[Offer]]) -> str:
-    """Who is selected: who paid last, else the user, else the first who could pay for anything."""
+    """Who is selected: who paid last, else the first, beginning with the user, who could pay for something that costs
+    something, else the user."""
     accounts = [purse.account for purse in facts.purses]
     last = facts.chosen.get("payer")
     if last in accounts:
         return str(last)
-    able = {offer.payer for profile in offers for offer in profile if not offer.why_not}
+    able = {offer.payer for profile in offers for offer in profile if offer.buys and not offer.why_not}
     return next((account for account in accounts if account in able), facts.user)
 
 

@@ -141,7 +141,8 @@ def test_b2_each_payer_has_an_offer_of_each_profile() -> None:
 
 def test_b2_the_payer_is_who_paid_last_else_oneself_else_who_can() -> None:
     def payer(**changes: Any) -> tuple[str, str | None]:
-        shown = view(replace(FACTS, user="ada", profiles=DEFAULT_PROFILES[4:], **{"groups": LABS, **changes}))
+        known = {"groups": LABS, "profiles": DEFAULT_PROFILES[4:]}
+        shown = view(replace(FACTS, user="ada", **(known | changes)))
         return shown.payer, next((card.name for card in shown.cards if card.checked), None)
 
     assert payer() == ("ada", "gpu-1")
@@ -149,6 +150,8 @@ def test_b2_the_payer_is_who_paid_last_else_oneself_else_who_can() -> None:
     assert payer(chosen={"payer": "group:left"}) == ("ada", "gpu-1")
     assert payer(available=0) == ("group:lab-a", "gpu-1")
     assert payer(available=0, groups=LABS[1:]) == ("ada", None)
+    assert payer(available=0, profiles=DEFAULT_PROFILES) == ("group:lab-a", "cpu"), "what is free she could have alone"
+    assert payer(available=0, profiles=DEFAULT_PROFILES[:1]) == ("ada", "cpu")
 
 
 def test_b2_limits_of_the_user_hold_whoever_pays_and_those_of_the_group_besides() -> None:
