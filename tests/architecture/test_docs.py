@@ -16,6 +16,7 @@ from hub_config.settings import parse
 ROOT = Path(__file__).resolve().parents[2]
 #: Written anew by each build, so what lies there may be old: what is linked there is compared with what would be made.
 GENERATED = ROOT / "docs/reference"
+MADE = {GENERATED / f"{name}.md" for name in pages()}
 PAGES = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*GENERATED.glob("*.md")})
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 SHELL = re.compile(r"^```(?:sh|bash|shell|console)\n(.*?)^```", re.M | re.S)
@@ -42,10 +43,9 @@ def commands(text: str) -> Iterator[list[str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_to_files(page: Path) -> None:
-    made = {GENERATED / f"{name}.md" for name in pages()}
     wanted = {path: (page.parent / path).resolve() for path in links(page.read_text(encoding="utf-8"))}
     missing = [
-        path for path, file in wanted.items() if file not in made and not (file.exists() and file.parent != GENERATED)
+        path for path, file in wanted.items() if file not in MADE and not (file.exists() and file.parent != GENERATED)
     ]
     assert missing == []
 
@@ -54,7 +54,7 @@ def test_every_page_is_in_the_contents() -> None:
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     listed = {line.strip() for block in TOCTREE.findall(index) for line in block.splitlines()}
     names = [str(page.relative_to(ROOT / "docs").with_suffix("")) for page in PAGES if ROOT / "docs" in page.parents]
-    names += [f"reference/{name}" for name in pages()]
+    names += [f"reference/{file.stem}" for file in MADE]
     assert [name for name in names if name != "index" and not {name, f"{name.rpartition('/')[0]}/*"} & listed] == []
 
 

@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 
 import pytest
 
 from hub_config.cli import parser
 from hub_config.log_events import EVENTS
-from hub_config.reference import commands, pages, tables
+from hub_config.reference import commands, tables
+from hub_config.reference import pages as made
 from hub_config.settings import COMMENTED, Settings
 from quota.api.document import document
 from quota.errors import Reason
 from quota.leases import StopReason
 from tests.architecture.source import PACKAGES, ROOT
+
+
+@cache
+def pages() -> Mapping[str, str]:
+    return made()
 
 
 def rows(name: str) -> list[list[str]]:
