@@ -74,10 +74,10 @@ class PasswordRules(HouseRules, _Library):
         """Whom `berth.toml` names can always log in, and nobody else can have such a name."""
         for name in sorted(self.admin_users):
             row = self.table.find(name)
-            if row is None:
-                self.table.add(name, hashed(self.first_passwords.of(name)), is_open=True)
-            elif not row.is_authorized:
-                self.table.let_in(name, is_open=True)
+            if row is not None and row.is_authorized:
+                continue
+            self.table.remove(name)  # whoever signed up by the name, or was shut out, is not let in by it
+            self.table.add(name, hashed(self.first_passwords.of(name)), is_open=True)
 
     # ---- log-in --------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,9 @@ from quota.lookalikes import skeleton, spelled
 from spawner.messages import words
 from spawner.names import check_username
 
+#: People on one page; the filter finds the others.
+MOST_SHOWN: Final = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Said:
@@ -156,16 +159,23 @@ class People(_Page):
             raise web.HTTPError(403, _("This page is for admins."))
 
     async def _show(self, said: Said | None) -> None:
-        await self.show("people.html", said=said, people=self._people())
-
-    def _people(self) -> list[Somebody]:
-        known = {user.name for user in self.db.query(orm.User)}
-        states = {row.username: _state(row, known) for row in self.rules.table.all()}
-        names = sorted({*known, *states})
-        return sorted(
-            (Somebody(n, states.get(n, "none"), n in self.rules.admin_users, _alike(n, names, states)) for n in names),
-            key=lambda each: (each.state != "waiting", each.name),
+        wanted = self.get_query_argument("q", "").strip().lower()[:80]
+        found = self._people(wanted)
+        await self.show(
+            "people.html", said=said, people=found[:MOST_SHOWN], filter=wanted, more=len(found[MOST_SHOWN:])
         )
+
+    def _people(self, wanted: str) -> list[Somebody]:
+        """Who waits for an admin first."""
+        known = {name for (name,) in self.db.query(orm.User.name)}
+        states = {name: _state(name, is_open, known) for name, is_open in self.rules.table.states()}
+        names = sorted(known | set(states))
+        found = [
+            Somebody(name, states.get(name, "none"), name in self.rules.admin_users, _alike(name, names, states))
+            for name in names
+            if wanted in name
+        ]
+        return sorted(found, key=lambda each: (each.state != "waiting", each.name))
 
     # ---- what an admin does --------------------------------------------------------------------------------------
 
@@ -242,8 +252,8 @@ def _nobody(name: str) -> Said:
     return Said(_("There is nobody called %(name)s who could be meant; look at the list below.", name=name[:80]))
 
 
-def _state(row: Any, known: Collection[str]) -> str:
-    return "open" if row.is_authorized else "closed" if row.username in known else "waiting"
+def _state(name: str, is_open: bool, known: Collection[str]) -> str:
+    return "open" if is_open else "closed" if name in known else "waiting"
 
 
 def _alike(name: str, names: list[str], states: dict[str, str]) -> str:

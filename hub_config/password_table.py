@@ -28,8 +28,10 @@ class PasswordTable:
         query = self._session().query(UserInfo).filter(UserInfo.username == name)
         return query.populate_existing().order_by(UserInfo.id).first()
 
-    def all(self) -> list[Any]:
-        return list(self._session().query(UserInfo).populate_existing().order_by(UserInfo.username))
+    def states(self) -> list[tuple[str, bool]]:
+        """Each name, and whether the account is open."""
+        found = self._session().query(UserInfo.username, UserInfo.is_authorized)
+        return [(str(name), bool(is_open)) for name, is_open in found]
 
     def waiting(self) -> int:
         """How many sign-ups nobody has looked at: who has been let in once is a user of the Hub."""

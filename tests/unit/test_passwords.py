@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
+from jupyterhub import orm
+from sqlalchemy.orm import Session
+from tornado import web
+from traitlets import Any as Any_
+from traitlets.config import Configurable
 
+from hub_config.auth_passwords import PasswordRules
 from hub_config.cli import main
 from hub_config.datafolder import DataFolder
 from hub_config.first_passwords import FirstPasswords, admins_of
 from hub_config.password_rules import MOST_KEYS, Attempts, fault
 from hub_config.password_table import hashed, is_it, opened
+from hub_config.patience import Patience
 
 
 @pytest.mark.parametrize(
@@ -86,6 +97,60 @@ def test_first_passwords_are_private_stay_and_are_forgotten(tmp_path: Path) -> N
     assert admins_of(("lea",)) == ("lea",)
 
 
+class Hub(Configurable):
+    """As much of the Hub as an authenticator asks of it."""
+
+    db = Any_()
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+    orm.Base.metadata.create_all(engine)
+    with Session(engine) as session:
+        made = Hub()
+        made.db = session
+        yield made
+    engine.dispose()
+
+
+def test_x9_a_restart_keeps_what_an_admin_chose_and_lets_in_nobody_else_by_the_name(hub: Hub, tmp_path: Path) -> None:
+    data = DataFolder(tmp_path)
+    data.make()
+
+    def started(*admins: str) -> PasswordRules:
+        return PasswordRules(parent=hub, data_of=lambda: data, admin_users=set(admins))
+
+    rules = started("lea")
+    first = FirstPasswords(data).kept()["lea"]
+    assert is_it(first, rules.table.find("lea").password)
+    kept = rules.table.find("lea").password
+    assert started("lea").table.find("lea").password == kept, "the same after a restart"
+    asyncio.run(rules.give("lea", "seven grey boats at dawn"))
+    assert FirstPasswords(data).kept() == {}
+    again = started("lea")
+    assert is_it("seven grey boats at dawn", again.table.find("lea").password)
+    assert FirstPasswords(data).kept() == {}, "no other password was made up"
+    again.table.add("max", hashed("somebody who signed up"), is_open=False)
+    row = started("lea", "max").table.find("max")
+    assert row.is_authorized and is_it(FirstPasswords(data).kept()["max"], row.password), "and not who signed up"
+    assert again.get_authed_users() == set(), "nobody is let in by a name"
+
+
+def test_too_many_attempts_wait_whether_the_name_is_there_or_not() -> None:
+    patience = Patience()
+    here, there = (SimpleNamespace(request=SimpleNamespace(remote_ip=place)) for place in ("192.0.2.1", "192.0.2.2"))
+    for name in ("ada", "nobody-here"):
+        for _ in range(5):
+            patience.demand(here, name)
+        with pytest.raises(web.HTTPError, match="Try again in 5 minutes") as told:
+            patience.demand(here, name)
+        assert told.value.status_code == 429
+        patience.demand(there, name)
+    patience.forgive(here, "ada")
+    patience.demand(here, "ada")
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> DataFolder:
     data = DataFolder(tmp_path / "data")
@@ -102,9 +167,6 @@ def test_the_command_adds_closes_opens_and_gives_anew(site: DataFolder, capsys: 
 
     assert "start Berth once" in berth("add", "ada", code=2)
     site.hub_database.touch()
-    import sqlalchemy as sa
-    from jupyterhub import orm
-
     engine = sa.create_engine(f"sqlite:///{site.hub_database}")
     orm.Base.metadata.tables["users"].create(engine)
     engine.dispose()
