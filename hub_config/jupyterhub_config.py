@@ -20,7 +20,9 @@ from hub_config.ports import Ports
 from hub_config.site_pages import BerthPages, hub_folders
 from quota import catalogues
 from quota.errors import BerthError, Refused
+from quota.web.group_views import groups_for
 from quota.web.home import home_view
+from quota.web.parts import Viewer
 from quota.web.render import asset_hash
 from spawner.gpu_spawner import LocalGpuSpawner
 
@@ -119,11 +121,21 @@ def configure_pages(c: Any, made: Parts) -> None:
         except Refused:  # the book does not answer: the page says so and still starts and stops servers
             return None
 
+    groups = compose.groups_of(made.settings)
+
+    def has_groups(user: Any) -> bool:
+        """Whether the menu leads to a group's page, as on the pages of the service."""
+        if user is None:
+            return False
+        mine = frozenset(group.name for group in user.groups)
+        return bool(groups_for(groups, Viewer(user.name, bool(user.admin), mine)))
+
     c.JupyterHub.template_paths = hub_folders(compose.templates_of(made))
     c.JupyterHub.jinja_environment_options = {"extensions": [HubWords, BerthPages]}
     # The Hub calls what is callable for every page; only the home page asks, in its template, for what this returns.
     c.JupyterHub.template_vars = {
         "berth_home": lambda _user: berth_home,
+        "berth_groups": has_groups,
         "berth_site": made.settings.site.name,
         "berth_auth": made.settings.auth.kind,
         "berth_style": asset_hash("berth.css"),

@@ -82,7 +82,10 @@ def test_b2_a_member_lets_the_group_pay_by_the_form(stack: Stack) -> None:
     page = bo.browser.get("/hub/spawn").text
     assert 'name="payer"' in page
     assert "Group lab-a (" in page
-    assert 'name="payer"' not in alone.browser.get("/hub/spawn").text
+    assert 'href="/services/berth/groups"' in page
+    other = alone.browser.get("/hub/spawn").text
+    assert 'name="payer"' not in other
+    assert "/services/berth/groups" not in other
     image = bo.read("/profiles")["items"][0]["images"][0]
     form = {"profile": "quarter", "image": image, "payer": LAB}
     answer = bo.browser.post("/hub/spawn", params={"_xsrf": bo.xsrf}, data=form)
