@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextvars
 import logging
 import threading
+import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol, TypeVar
@@ -21,6 +22,8 @@ log = logging.getLogger("berth.extensions")
 T = TypeVar("T")
 
 MOST_HANGING: Final = 4
+#: So long without a failure, and its alert is over: a rule that fails for some people works for others meanwhile.
+QUIET_SECONDS: Final = 600.0
 
 
 class SiteFailed(Exception):
@@ -45,13 +48,19 @@ class SiteFunction:
         seconds: float,
         alerts: AlertBoard | None = None,
         most_hanging: int = MOST_HANGING,
+        quiet_seconds: float = QUIET_SECONDS,
     ) -> None:
         self.key = key
         self._function = function
         self._seconds = seconds
         self._alerts = alerts
         self._hanging = threading.Semaphore(most_hanging)
-        self._failed: bool | None = None  # None: an alert of an earlier process may still stand
+        self._quiet_seconds = quiet_seconds
+        self._told = True  # an alert of an earlier process may still stand; the first call that works ends it
+        self._failed_at = float("-inf")
+        self._posts: SimpleQueue[Callable[[AlertBoard], object]] = SimpleQueue()
+        self._posting = False
+        self._lock = threading.Lock()
         metrics.HOOK_ERRORS.labels(self.name)  # not failed yet is a known zero
 
     @property
@@ -104,32 +113,40 @@ class SiteFunction:
     def _trouble(self, why: str, error: BaseException | None = None) -> None:
         metrics.HOOK_ERRORS.labels(self.name).inc()
         log.error("The site's %s failed: %s", self.key, why, exc_info=error, extra={"event": "site-rule-failed"})
-        if self._failed is not True:
-            self._failed = True
+        again, self._told, self._failed_at = self._standing, True, time.monotonic()
+        if not again:
             self._post(lambda board: board.put(self._alert, "site-rule", f"{self.name} of berth.toml failed: {why}"))
 
     def _well(self) -> None:
-        if self._failed is not False:
-            self._failed = False
+        if self._told and time.monotonic() - self._failed_at >= self._quiet_seconds:
+            self._told = False
             self._post(lambda board: board.clear(self._alert))
+
+    @property
+    def _standing(self) -> bool:
+        """Whether its alert was put up by this process and not taken off."""
+        return self._told and self._failed_at > float("-inf")
 
     @property
     def _alert(self) -> str:
         return f"site-rule:{self.key}"
 
     def _post(self, write: Callable[[AlertBoard], object]) -> None:
-        """In a thread of its own: whoever calls may be inside a transaction of the same book."""
-        board = self._alerts
-        if board is None:
+        """One after another in a thread of their own: whoever calls may be inside a transaction of the same book."""
+        if self._alerts is None:
             return
+        self._posts.put(write)
+        with self._lock:
+            if not self._posting:
+                self._posting = True
+                threading.Thread(target=self._write_all, args=(self._alerts,), name=self._alert, daemon=True).start()
 
-        def run() -> None:
+    def _write_all(self, board: AlertBoard) -> None:
+        while True:
             try:
-                write(board)
+                self._posts.get()(board)
             except Exception:
                 log.exception("The alert of %s could not be written", self.name)
-
-        threading.Thread(target=run, name=f"alert-{self.key}", daemon=True).start()
 
 
 def _words(error: BaseException) -> str:

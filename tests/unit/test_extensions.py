@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
 from queue import SimpleQueue
@@ -153,7 +154,7 @@ def test_what_fails_is_counted_and_becomes_one_alert_that_ends_with_the_trouble(
             raise KeyError("rack")
         return ()
 
-    site = SiteFunction("placement", own, 5.0, board)
+    site = SiteFunction("placement", own, 5.0, board, quiet_seconds=0.0)
     before = failures("extensions.placement")
     for _ in range(2):
         with pytest.raises(SiteFailed, match="KeyError: 'rack'"):
@@ -166,6 +167,23 @@ def test_what_fails_is_counted_and_becomes_one_alert_that_ends_with_the_trouble(
         assert site.call(tuple, (), ()) == ()
     assert board.heard.get(timeout=10) == ("site-rule:placement", "")
     assert board.heard.empty() and failures("extensions.placement") == before + 2
+
+
+def test_an_alert_stays_while_the_rule_fails_for_some_and_works_for_others() -> None:
+    board, failing = Board(), [False, True, False, True, False]
+
+    def own(devices: object, request: object) -> tuple[Slot, ...]:
+        if failing.pop(0):
+            raise KeyError("rack")
+        return ()
+
+    site = SiteFunction("profiles", own, 5.0, board)
+    for fails in list(failing):
+        with pytest.raises(SiteFailed) if fails else nullcontext():
+            site.call(tuple, (), ())
+    heard = [board.heard.get(timeout=10) for _ in range(2)]
+    assert [bool(words) for _, words in heard] == [False, True], "what an earlier process left, then one that stays"
+    assert board.heard.empty()
 
 
 def test_no_devices_from_the_site_is_no_room_in_words() -> None:
