@@ -146,7 +146,7 @@ def test_a_placement_that_hangs_is_left_behind_and_not_called_again(caplog: pyte
         assert time.monotonic() < deadline, "it is called again once the hanging call has come back"
 
 
-def test_what_fails_is_counted_and_becomes_one_alert_that_ends_with_the_trouble() -> None:
+def test_x23_a_rule_that_fails_is_counted_and_is_one_alert_that_ends_with_the_trouble() -> None:
     board, failing = Board(), [True, True, False, False]
 
     def own(devices: object, request: object) -> tuple[Slot, ...]:
