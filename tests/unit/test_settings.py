@@ -130,7 +130,7 @@ def test_groups_open_profiles() -> None:
         ),
         ('[[groups]]\nname = "lab"\n[[groups]]\nname = "lab"', "the name 'lab' is used twice"),
         ('[[groups]]\nname = "lab"\nleads = "alice"', "groups[1].leads: 'alice' is not a list of names"),
-        ('[[groups]]\nname = "lab"\npays = true', "unknown key 'groups[1].pays'"),
+        ('[[groups]]\nname = "lab"\npay = true', "unknown key 'groups[1].pay'; did you mean 'pays'?"),
         ('[[groups]]\nname = "group:lab"', "groups[1].name"),
         ("groups = 3", "groups: 3 does not do: write each one under a [[profiles]] or [[groups]] line"),
     ],
