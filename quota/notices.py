@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 from quota.i18n import _
 from quota.leases import Lease
+from quota.told import retold
 from quota.units import show_credits
 
 #: Below the site's address: the receipt, which says why a server ended and offers the next step.
@@ -42,19 +43,21 @@ class Notice:
 
 
 def idle_warning(lease: Lease, why: str, deadline: datetime, now: datetime) -> Notice:
-    """It will be stopped at `deadline` unless it is used before; `why` is the verdict's own words."""
+    """It will be stopped at `deadline` unless it is used before; `why` is the verdict's words as the book has them."""
     words = _(
         "Your server with the profile %(profile)s is idle and will be stopped at %(deadline)s unless it is used "
         "before. %(why)s.",
         profile=lease.profile,
         deadline=_moment(deadline),
-        why=why,
+        why=retold(why),
     )
     return _notice(lease, NoticeKind.IDLE_WARNING, words, now, deadline=deadline.isoformat())
 
 
 def idle_stop(lease: Lease, why: str, now: datetime) -> Notice:
-    words = _("Your server with the profile %(profile)s is being stopped. %(why)s.", profile=lease.profile, why=why)
+    words = _(
+        "Your server with the profile %(profile)s is being stopped. %(why)s.", profile=lease.profile, why=retold(why)
+    )
     return _notice(lease, NoticeKind.IDLE_STOP, words, now)
 
 
@@ -75,7 +78,7 @@ def credit_stop(lease: Lease, why: str, deadline: datetime, now: datetime) -> No
         "Your server with the profile %(profile)s will be stopped at %(deadline)s: %(why)s. Save your work now.",
         profile=lease.profile,
         deadline=_moment(deadline),
-        why=why,
+        why=retold(why),
     )
     return _notice(lease, NoticeKind.CREDIT_STOP, words, now, deadline=deadline.isoformat())
 

@@ -12,6 +12,8 @@ import pytest
 
 from hub_config import notifying
 from hub_config.notifying import SiteNotifier
+from quota import catalogues
+from quota.i18n import speaking
 from quota.leases import Holder, Lease, Price, Slot, State, Target
 from quota.notices import Notice, NoticeKind, credit_low, credit_stop, idle_stop, idle_warning
 from quota.units import MicroCredits, MilliGpu
@@ -79,6 +81,13 @@ def test_a_notice_is_whole_sentences_and_the_facts(
     assert dict(notice.data) == {"lease": "l1", "server": "two", "profile": "gpu-1", **data}
     with pytest.raises(TypeError):
         notice.data["lease"] = "l2"  # type: ignore[index]
+
+
+def test_a_notice_speaks_the_sites_language_reason_and_all() -> None:
+    catalogues.load("en")
+    with speaking("zh-CN"):
+        said = idle_stop(LEASE, "Last used just now", NOW).words
+    assert "gpu-1" in said and "Last used" not in said and "server" not in said
 
 
 def numbered(number: int) -> Notice:
