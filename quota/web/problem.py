@@ -119,6 +119,8 @@ def status_of(reason: Why | Reason) -> int:
         return STATUS[reason]
     if reason is Reason.BOOK_UNAVAILABLE:
         return STATUS[Why.BOOK_UNAVAILABLE]
+    if reason is Reason.RULE_FAILED:
+        return STATUS[Why.INTERNAL]  # nobody's doing who asks
     return 403 if reason in _FORBIDDEN else 400 if reason in _ASKED_WRONG else 409
 
 

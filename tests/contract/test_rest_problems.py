@@ -15,7 +15,8 @@ import httpx
 import pytest
 
 from quota.api import document
-from quota.web.problem import STATUS, Problem, Why
+from quota.errors import Reason
+from quota.web.problem import Problem, Why, status_of
 from tests.contract.service_reading import problem
 from tests.fakes.book import open_desk
 from tests.fakes.service import PREFIX, Service, open_service
@@ -256,4 +257,5 @@ def test_statuses_of_reasons_are_those_of_the_document() -> None:
             for status, answer in (told["responses"] if isinstance(told, dict) else {}).items():
                 schema = answer["content"].get("application/problem+json", {}).get("schema")
                 for reason in schema["allOf"][1]["properties"]["reason"]["enum"] if schema else ():
-                    assert STATUS[Why(reason)] == int(status)
+                    known = Why(reason) if reason in set(Why) else Reason(reason)
+                    assert status_of(known) == int(status)

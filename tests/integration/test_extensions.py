@@ -55,7 +55,8 @@ def test_the_placement_of_the_example_places_servers(site: Stack) -> None:
     person.start("gpu-1-4", server="second")
     try:
         # Best fit would have put both on one device, and one would be free as a whole.
-        assert person.free_now()["gpu-1"] == 0
+        assert site.admin.free_now()["gpu-1"] == 0
+        assert set(person.free_now()) == {"cpu", "gpu-1-8", "gpu-1-4"}, "REST has the menu of who asks"
     finally:
         person.stop(server="second")
         person.stop()
