@@ -3,6 +3,7 @@ here; who may what is in `hub_config.auth_passwords`. Nothing changes by a GET."
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,7 +22,7 @@ from quota.lookalikes import skeleton, spelled
 from spawner.messages import words
 from spawner.names import check_username
 
-#: People on one page; the filter finds the others.
+#: People on one page.
 MOST_SHOWN: Final = 100
 
 
@@ -161,9 +162,11 @@ class People(_Page):
     async def _show(self, said: Said | None) -> None:
         wanted = self.get_query_argument("q", "").strip().lower()[:80]
         found = self._people(wanted)
-        await self.show(
-            "people.html", said=said, people=found[:MOST_SHOWN], filter=wanted, more=len(found[MOST_SHOWN:])
-        )
+        asked, count = self.get_query_argument("page", ""), max(1, -(-len(found) // MOST_SHOWN))
+        number = min(max(int(asked), 1), count) if re.fullmatch(r"[0-9]{1,6}", asked) else 1
+        shown = found[(number - 1) * MOST_SHOWN : number * MOST_SHOWN]
+        facts = {"filter": wanted, "number": number, "count": count, "total": len(found)}
+        await self.show("people.html", said=said, people=shown, **facts)
 
     def _people(self, wanted: str) -> list[Somebody]:
         """Who waits for an admin first."""

@@ -81,6 +81,7 @@ def test_the_admins_of_the_file_have_first_passwords_that_the_screen_shows(site:
     assert 'href="/hub/change-password"' in site.lea.browser.get("/hub/home").text
     assert 'data-name="max"' in site.lea.browser.get("/hub/people?q=MA").text
     assert 'data-name="lea"' not in site.lea.browser.get("/hub/people?q=MA").text
+    assert "No name contains" in site.lea.browser.get("/hub/people?q=nobody&page=99").text
     assert 'href="/hub/signup"' in httpx.get(f"{site.stack.url}/hub/login").text
     assert not is_in(site.tries("admin", site.first["lea"]))
 
