@@ -205,8 +205,8 @@ def _trouble(reading: GpuReading) -> DeviceState:
 def describe(device: Device) -> str:
     """A device for people: "NVIDIA A10, 24 GB", "simulated GPU 0, 24 GB", "Tesla T4, memory unknown"."""
     memory = show_gb(device.memory_mib) if device.memory_mib is not None else _("memory unknown")
-    name = device.name or "GPU"
-    if device.simulated and "simulated" not in name.lower():
+    name = _(device.name) or "GPU"
+    if device.simulated and "simulated" not in device.name.lower():
         name = _("simulated %(device)s", device=name)
     return f"{name}, {memory}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import uuid
 
+from quota.i18n import N_
 from spawner.ports import GpuReading
 
 #: Memory of a simulated device, MiB.
@@ -42,7 +43,7 @@ def _reading(seed: str, position: int, memory_mib: int) -> GpuReading:
     return GpuReading(
         uuid=f"{PREFIX}{uuid.uuid5(_NAMESPACE, f'{seed}/{position}')}",
         position=position,
-        name="simulated GPU",
+        name=N_("simulated GPU"),
         memory_mib=memory_mib,
         memory_used_mib=None,
         utilisation=None,

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta, tzinfo
 from quota.i18n import N_, _
 from quota.ledger import Bucket, burn_order
 from quota.web.period import Period
+from quota.web.words import MONTHS
 
 #: What is further away than this is no forecast.
 FAR = timedelta(days=365)
@@ -89,6 +90,6 @@ def about_words(moment: datetime, now: datetime, zone: tzinfo) -> str:
     """A moment to come, cut to 5 minutes within a day, to the hour within 6, else to the day: never made later."""
     local, away = moment.astimezone(zone), moment - now
     if away > timedelta(days=6):
-        return f"{local.day} {local:%b %Y}"
+        return _("%(day)s %(month)s %(year)s", day=local.day, month=_(MONTHS[local.month - 1]), year=local.year)
     minute = local.minute // 5 * 5 if away <= timedelta(days=1) else 0
     return f"{_(WEEKDAYS[local.weekday()])} {local.hour:02}:{minute:02}"

@@ -13,9 +13,10 @@ from zoneinfo import ZoneInfo
 import jinja2
 
 from quota import i18n
+from quota.i18n import _
 from quota.web.charts import balance_chart, daily_chart, held_chart
 from quota.web.period import parse_month
-from quota.web.words import clock_words, credits_words, instant
+from quota.web.words import WHOLE_MONTHS, clock_words, credits_words, instant
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -43,7 +44,8 @@ log = logging.getLogger("berth.web")
 
 def month_words(name: str) -> str:
     """ "2026-03" -> "March 2026"."""
-    return f"{parse_month(name, ZoneInfo('UTC')).start:%B %Y}"
+    start = parse_month(name, ZoneInfo("UTC")).start
+    return _("%(month)s %(year)s", month=_(WHOLE_MONTHS[start.month - 1]), year=start.year)
 
 
 class Pages:

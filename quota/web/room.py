@@ -51,7 +51,8 @@ def rooms(devices: Sequence[Device]) -> tuple[Room, ...]:
 def _room(devices: Sequence[Device]) -> Room:
     first, count = devices[0], len(devices)
     free, most = sum(device.free for device in devices), max(device.free for device in devices)
-    words = f"{count} × {first.name}" if count > 1 else first.name
+    name = _(first.name)  # a simulated one has a name of ours
+    words = f"{count} × {name}" if count > 1 else name
     if first.simulated and "simulated" not in first.name.lower():
         words = _("%(device)s (simulated)", device=words)
     return Room(

@@ -25,6 +25,10 @@ MONTHS = (
     N_("Jan"), N_("Feb"), N_("Mar"), N_("Apr"), N_("May"), N_("Jun"),
     N_("Jul"), N_("Aug"), N_("Sep"), N_("Oct"), N_("Nov"), N_("Dec"),
 )  # fmt: skip
+WHOLE_MONTHS = (
+    N_("January"), N_("February"), N_("March"), N_("April"), N_("May"), N_("June"),
+    N_("July"), N_("August"), N_("September"), N_("October"), N_("November"), N_("December"),
+)  # fmt: skip
 
 STOP_WORDS: dict[StopReason, str] = {
     StopReason.USER: N_("Stopped by its user"),
@@ -149,7 +153,7 @@ def clock_words(moment: datetime, zone: tzinfo) -> str:
 
 def device_words(device: Device) -> str:
     """One device for people, always saying when it is simulated: "GPU 0 · NVIDIA A100 · host gpu1 (simulated)"."""
-    words = f"GPU {device.position} · {device.name}"
+    words = f"GPU {device.position} · {_(device.name)}"  # a simulated one has a name of ours
     words = words if not device.host else f"{words} · {device.host}"
     already = "simulated" in device.name.lower()
     return _("%(device)s (simulated)", device=words) if device.simulated and not already else words
