@@ -51,10 +51,18 @@ def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
     c.JupyterHub.cleanup_servers = False  # a restarted hub finds its users' servers running
     c.JupyterHub.allow_named_servers = True
     c.JupyterHub.named_server_limit_per_user = made.settings.hub.named_servers
+    c.JupyterHub.default_url = landing
     c.JupyterHub.custom_scopes = roles.CUSTOM_SCOPES
     c.JupyterHub.extra_user_scopes = roles.USER_SCOPES
     c.JupyterHub.load_roles = roles.ROLES
     c.PeriodicMetricsCollector.event_loop_interval_resolution = 1.0  # by default the Hub wakes 20 times a second for it
+
+
+def landing(handler: Any) -> str:
+    """Where a log-in leads: to the server that runs ("" is the Hub's own way), else to the home page, which shows
+    newcomers the first steps and others why the last server stopped. The Hub's way would be the form of a start."""
+    user = handler.current_user
+    return "" if user and user.spawner.active else f"{handler.hub.base_url}home"
 
 
 def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.harness import Stack, until
@@ -18,6 +19,16 @@ pytestmark = pytest.mark.hub
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("up")) as running:
         yield running
+
+
+def test_a_log_in_leads_home_or_to_the_server_that_runs(stack: Stack) -> None:
+    me = stack.researcher
+    assert me.browser.get("/hub/").url.path == "/hub/home"
+    with httpx.Client(base_url=stack.url, follow_redirects=True) as nobody:
+        assert nobody.get("/").url.path == "/hub/login"
+    me.start("cpu")
+    assert me.browser.get("/hub/").url.path.startswith("/user/researcher/")
+    me.stop()
 
 
 def test_secrets_stand_in_no_command_line_and_no_log(stack: Stack) -> None:
