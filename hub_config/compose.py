@@ -52,6 +52,9 @@ log = logging.getLogger("berth.compose")
 BEAT_SECONDS = 5
 WAKE_SECONDS = 0.5  # between looks at the clock
 
+#: Titles of `LOCAL_IMAGES`, whose package knows nothing of languages.
+IMAGE_TITLES = (N_("This environment"),)
+
 ISOLATION_WORDS = N_(
     "This is a trial on one machine: every notebook runs as the same system user, so nothing isolates users "
     "from each other, and a share of a GPU is kept by agreement only."

@@ -48,7 +48,7 @@ def latin(page: Page) -> list[str]:
           while (walk.nextNode()) {
             const node = walk.currentNode, parent = node.parentElement;
             if (!node.data.trim() || parent.closest("code,pre,script,style,noscript,.modal,.berth-uuid")) continue;
-            if (parent.checkVisibility() || parent.closest(".visually-hidden")) out.push(node.data);
+            if (parent.checkVisibility() || parent.closest(".visually-hidden,option")) out.push(node.data);
           }
           return out;
         }"""

@@ -12,6 +12,8 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.frontend import parse_mapping_cfg
 from babel.messages.pofile import read_po
 
+from hub_config.compose import IMAGE_TITLES
+from images.catalog import LOCAL_IMAGES
 from quota import catalogues, i18n, told
 from quota.i18n import N_
 from tests.fakes.visible import in_python, in_template
@@ -128,6 +130,10 @@ def test_translations_keep_the_places_of_values_and_have_no_markup(tag: str) -> 
         if any(re.search(r"[<>]", text) for text in (*ids, *strings) if each.id):
             wrong.append(f"markup: {ids[0]}")
     assert wrong == []
+
+
+def test_titles_of_images_are_messages() -> None:
+    assert {image.title for image in LOCAL_IMAGES.values()} <= set(IMAGE_TITLES)
 
 
 def test_every_template_speaks_through_its_functions() -> None:
