@@ -19,9 +19,10 @@ WINDOWS = {
     "phone": {"viewport": {"width": 390, "height": 844}, "color_scheme": "dark"},
 }
 
-#: Name and address. The Hub's own React admin page is not among them: its markup is made by its bundle, which no
-#: template of ours reaches.
+#: Name and address.
 PAGES = {
+    "hub-admin": "/hub/admin",
+    "hub-groups": "/hub/admin#/groups",
     "home": "/hub/home",
     "spawn": "/hub/spawn",
     "token": "/hub/token",
@@ -33,6 +34,8 @@ PAGES = {
     "service-missing": "/services/berth/lease/no-such-lease",
 }
 
+#: What is there once a page that a script makes is whole.
+WHOLE = {"hub-admin": '[data-testid$="collapse-button"][aria-label]', "hub-groups": "#react-admin-hook ul.list-group"}
 
 #: What somebody sees who has nothing yet, finds nothing, or may not: as the researcher, who never had a server.
 EMPTY = {
@@ -70,6 +73,8 @@ def test_no_page_has_a_serious_finding(visit: Visit, stack: Stack) -> None:
     receipt = {"lease": f"/services/berth/lease/{lease}", "stop": f"/services/berth/lease/{lease}/stop"}
     for name, path in (PAGES | receipt).items():
         visit.page.goto(stack.url + path)
+        if name in WHOLE:
+            visit.page.wait_for_selector(WHOLE[name])
         trouble[name] = visit.findings()
         visit.picture(f"page-{name}-{visit.theme}")
     assert not {name: found for name, found in trouble.items() if found}
