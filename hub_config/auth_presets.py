@@ -10,11 +10,12 @@ from hub_config.compose import Parts
 from hub_config.discovery import kept
 from hub_config.first_passwords import admins_of
 from hub_config.settings_auth import OAUTH, AuthTable
+from quota.i18n import N_
 
 LABELS: Final = {
     "pam": "accounts of this machine",
     "ldap": "the directory",
-    "oidc": "your organisation",
+    "oidc": N_("your organisation"),
     "github": "GitHub",
     "gitlab": "GitLab",
     "google": "Google",
