@@ -298,10 +298,11 @@ class Bank:
             now = self.clock.now()
             values = {"gpu_hour": gpu_hour, "cpu_hour": cpu_hour, "created_at": now, "by": by}
             while True:
+                newest = newest_id(connection)  # before the price: one made in between is seen, or meets ours
                 plan = accounts.current_price(connection)
                 if (plan.gpu_hour, plan.cpu_hour) == (gpu_hour, cpu_hour):
                     return plan
-                fresh = Price(newest_id(connection) + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
+                fresh = Price(newest + 1, MicroCredits(gpu_hour), MicroCredits(cpu_hour))
                 if insert_new(connection, schema.price_plan, {"id": fresh.plan_id, **values}):
                     break  # else another process made a plan at this moment
             detail = {"plan": fresh.plan_id, "gpu_hour": gpu_hour, "cpu_hour": cpu_hour}

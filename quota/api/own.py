@@ -143,7 +143,7 @@ class MyUsage(UsageHandler):
         period, payer, user = self.period(), self.query(asked.AskedMine).payer, self.viewer.name
         account = payer or (await self.account_view(user)).account.name
         if account != user and group_of(account) is None:
-            raise fields.wrong("payer", _("only one's own account and those of groups pay for one's servers"))
+            raise Problem(404, Why.NOT_FOUND, _("Only your own account and those of groups pay for your servers."))
         only = None if account == user else user
         found = await self.in_thread(statement, self.parts, account, period, only)
         return self.page(shapes.Usage(**self.used(account, period, [line for line, _, _ in found])))

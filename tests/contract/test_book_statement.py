@@ -83,6 +83,7 @@ def test_a_line_tells_what_ran_and_is_clipped_to_the_range(desk: Desk) -> None:
         seconds=36 * 10**6,
         milli_gpu_seconds=18_000,
         charged=5_000,
+        user="alice",
     )
 
 

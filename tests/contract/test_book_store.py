@@ -202,7 +202,7 @@ def test_times_are_exact_microseconds_in_utc(tmp_path: Path) -> None:
     [
         (records._LEASES.where(records.LIVE, schema.lease.c.account_id == 1), "ix_lease_live_account"),
         (sa.select(records._USED), "ix_slot_live_device"),
-        (postings._TOTALS, "ix_lease_live_account"),
+        (postings._PAID_BY, "ix_lease_live_account"),
         (postings._TOTALS, "ix_lease_unsettled"),
     ],
     ids=["live leases", "free room", "live sums", "held sums"],

@@ -130,7 +130,7 @@ async def test_b2_my_usage_and_the_receipt_say_who_paid(service: Service, desk: 
     labs = (await client.get("me/usage", params={"payer": LAB})).json()
     assert (mine["charged_micro_credits"], labs["charged_micro_credits"]) == (CREDIT, 2_500_000)
     assert {item["user"] for item in labs["items"]} == {"ada"}
-    assert (await client.get("me/usage", params={"payer": "bo"})).status_code == 400
+    assert (await client.get("me/usage", params={"payer": "bo"})).status_code == 404
     me = (await client.get("me")).json()
     assert (me["leases"][0]["account"], me["burn_micro_credits_per_hour"]) == (LAB, 0)
 
