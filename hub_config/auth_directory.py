@@ -13,14 +13,13 @@ from typing import Any, Final, Protocol
 
 from jupyterhub.utils import maybe_future
 from tornado import web
-from traitlets import Any as AnyTrait
 
-from hub_config.auth import HouseRules
+from hub_config.auth_people import PeopleRules
 from hub_config.fresh import refusal, remember
-from hub_config.identities import Identities, Taken
+from hub_config.identities import Taken
 from hub_config.membership import Identity, membership
 from hub_config.patience import Patience
-from hub_config.settings_auth import AuthTable, home
+from hub_config.settings_auth import home
 from quota.errors import Reason, Refused
 from spawner.messages import words
 from spawner.names import check_username
@@ -57,23 +56,12 @@ class Source(Protocol):
         """The account of an id, if it may still be used."""
 
 
-class DirectoryRules(HouseRules):
+class DirectoryRules(PeopleRules):
     """Stands before an authenticator of the Hub in the list of bases."""
-
-    table_of = AnyTrait(help="Returns the table `[auth]`: a function, since traitlets copies values.").tag(config=True)
-
-    @property
-    def table(self) -> AuthTable:
-        made: Callable[[], AuthTable] = self.table_of
-        return made()
 
     @cached_property
     def source(self) -> Source:
         raise NotImplementedError
-
-    @cached_property
-    def identities(self) -> Identities:
-        return Identities(lambda: self.parent.db)
 
     @cached_property
     def _patience(self) -> Patience:
@@ -142,10 +130,6 @@ class DirectoryRules(HouseRules):
         berth = authentication["auth_state"]["berth"]
         return bool(berth["listed"]) or (self.table.people == "all" and bool(berth["ordinary"]))
 
-    def delete_user(self, user: Any) -> None:
-        self.identities.forget(user.orm_user.id)
-        super().delete_user(user)
-
     # ---- membership, read anew -----------------------------------------------------------------------------------
 
     async def refresh_user(self, user: Any, handler: Any = None, **more: Any) -> Any:
@@ -175,13 +159,3 @@ class DirectoryRules(HouseRules):
         except Taken:
             return None
         return model if model and model["name"] == user.name else None
-
-
-def bind(authenticator: DirectoryRules, model: dict[str, Any], before: Any) -> Any:
-    """The Hub's `reconcile_auth_state_hook`, called once the user is there: from now on it is this person's."""
-    try:
-        who = Identity(home(authenticator.table), model["auth_state"]["berth"]["subject"])
-        authenticator.identities.bind(who, model["name"])
-    except Taken:  # two people of one name logged in for the first time at the same moment
-        raise refusal(Reason.NAME_TAKEN, name=model["name"]) from None
-    return model["auth_state"]

@@ -58,57 +58,17 @@ def _passwords(c: Any, made: Parts) -> None:
     c.PasswordRules.refresh_pre_spawn = True
 
 
-# ---- a directory, accounts of this machine ---------------------------------------------------------------------
+# ---- people whom somebody else knows ---------------------------------------------------------------------------
 
 
-def _accounts(c: Any, made: Parts, rules: type) -> None:
-    """What LDAP and PAM have in common."""
-    from hub_config.auth_directory import bind
-
-    table = made.settings.auth
-    c.JupyterHub.authenticator_class = rules
-    section = c[rules.__name__]
-    section.table_of = lambda: table
-    section.admin_users = set(table.admins)
-    section.allowed_users = {*table.users, *table.admins}
-    section.allow_existing_users = False
-    section.manage_groups = bool(table.groups)
-    section.refresh_pre_spawn = True
-    section.enable_auth_state = True
-    section.reconcile_auth_state_hook = bind
-    c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]
-
-
-def _ldap(c: Any, made: Parts) -> None:
-    from hub_config.auth_ldap import LdapRules
-    from hub_config.ldap_directory import Directory
-
-    directory = Directory(made.settings.auth, made.data.auth_secret(made.settings))
-    _accounts(c, made, LdapRules)
-    c.LdapRules.directory_of = lambda: directory
-
-
-def _pam(c: Any, made: Parts) -> None:
-    from hub_config.auth_pam import PamRules
-
-    _accounts(c, made, PamRules)
-
-
-# ---- providers -------------------------------------------------------------------------------------------------
-
-
-def _provider(c: Any, made: Parts, rules: type) -> None:
-    """What all providers have in common."""
-    from hub_config.auth_provider import bind
+def _people(c: Any, made: Parts, rules: type) -> Any:
+    """What a directory, accounts of this machine and providers have in common; the section of their class."""
+    from hub_config.auth_people import bind
 
     table = made.settings.auth
     c.JupyterHub.authenticator_class = rules
     section = c[rules.__name__]
     section.table_of = lambda: table
-    section.client_id = table.client_id
-    section.client_secret = made.data.auth_secret(made.settings)
-    section.oauth_callback_url = f"{table.url}{_CALLBACK}" if table.url else ""
-    section.login_service = label(table)
     section.admin_users = set(table.admins)
     section.allowed_users = {*table.users, *table.admins}
     section.allow_existing_users = False  # whoever was let in by a group once would be for ever
@@ -116,8 +76,37 @@ def _provider(c: Any, made: Parts, rules: type) -> None:
     section.refresh_pre_spawn = True
     section.enable_auth_state = True
     section.reconcile_auth_state_hook = bind
-    section.http_request_kwargs = _TIMES
     c.CryptKeeper.keys = [bytes.fromhex(made.data.secret("auth_state"))]
+    return section
+
+
+def _ldap(c: Any, made: Parts) -> None:
+    from hub_config.auth_ldap import LdapRules
+    from hub_config.ldap_directory import Directory
+
+    directory = Directory(made.settings.auth, made.data.auth_secret(made.settings))
+    _people(c, made, LdapRules)
+    c.LdapRules.directory_of = lambda: directory
+
+
+def _pam(c: Any, made: Parts) -> None:
+    from hub_config.auth_pam import PamRules
+
+    _people(c, made, PamRules)
+
+
+# ---- providers -------------------------------------------------------------------------------------------------
+
+
+def _provider(c: Any, made: Parts, rules: type) -> None:
+    """What all providers have in common."""
+    table = made.settings.auth
+    section = _people(c, made, rules)
+    section.client_id = table.client_id
+    section.client_secret = made.data.auth_secret(made.settings)
+    section.oauth_callback_url = f"{table.url}{_CALLBACK}" if table.url else ""
+    section.login_service = label(table)
+    section.http_request_kwargs = _TIMES
 
 
 def _oidc(c: Any, made: Parts) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from http.client import HTTPException
@@ -22,14 +21,13 @@ from oauthenticator.oauth2 import OAuthenticator
 from tornado import web
 from tornado.httpclient import HTTPClientError
 from tornado.httputil import url_concat
-from traitlets import Any as AnyTrait
 from traitlets import Unicode
 
-from hub_config.auth import HouseRules
+from hub_config.auth_people import PeopleRules
 from hub_config.fresh import refusal, remember
-from hub_config.identities import Identities, Taken
+from hub_config.identities import Taken
 from hub_config.membership import Identity, claim_at, ids_in, membership, subject_of
-from hub_config.settings_auth import AuthTable, home
+from hub_config.settings_auth import home
 from quota.errors import Reason, Refused
 from quota.i18n import _
 from spawner.messages import words
@@ -48,19 +46,8 @@ class _Asked:
     refusal: Reason | None = None
 
 
-class ProviderRules(HouseRules, OAuthenticator):
+class ProviderRules(PeopleRules, OAuthenticator):
     """What holds for every provider. Stands before one of `oauthenticator`'s classes in the list of bases."""
-
-    table_of = AnyTrait(help="Returns the table `[auth]`: a function, since traitlets copies values.").tag(config=True)
-
-    @property
-    def table(self) -> AuthTable:
-        made: Callable[[], AuthTable] = self.table_of
-        return made()
-
-    @cached_property
-    def identities(self) -> Identities:
-        return Identities(lambda: self.parent.db)
 
     @cached_property
     def _one_at_a_time(self) -> defaultdict[str, asyncio.Lock]:
@@ -124,10 +111,6 @@ class ProviderRules(HouseRules, OAuthenticator):
         if await super().check_allowed(username, auth_model):
             return True
         return self.table.people == "all" or bool(auth_model["auth_state"]["berth"]["listed"])
-
-    def delete_user(self, user: Any) -> None:
-        self.identities.forget(user.orm_user.id)
-        super().delete_user(user)
 
     # ---- log-in --------------------------------------------------------------------------------------------------
 
@@ -217,16 +200,6 @@ class GitLabRules(ProviderRules, GitLabOAuthenticator):
 
 class GoogleRules(ProviderRules, GoogleOAuthenticator):
     """Google: people by their organisation's domain. It tells no groups at a log-in."""
-
-
-def bind(authenticator: ProviderRules, model: dict[str, Any], before: Any) -> Any:
-    """The Hub's `reconcile_auth_state_hook`, called once the user is there: from now on it is this person's."""
-    who = Identity(home(authenticator.table), model["auth_state"]["berth"]["subject"])
-    try:
-        authenticator.identities.bind(who, model["name"])
-    except Taken:  # two people of one name logged in for the first time at the same moment
-        raise refusal(Reason.NAME_TAKEN, name=model["name"]) from None
-    return model["auth_state"]
 
 
 def _json(body: bytes) -> list[dict[str, Any]]:

@@ -43,7 +43,7 @@ class Identities:
             return str(user.name)
         session = self._session()
         owner = session.query(orm.User).filter_by(name=claimed).first()
-        if owner is not None and self._subject_of(owner.id) is not None:
+        if owner is not None and self.of(owner.id) is not None:
             raise Taken(claimed)
         return claimed
 
@@ -51,7 +51,7 @@ class Identities:
         """From now on that user is this person. Raises `Taken` when it is another's already."""
         session = self._session()
         user = session.query(orm.User).filter_by(name=name).one()
-        owner = self._subject_of(user.id)
+        owner = self.of(user.id)
         if owner == who:
             return
         if owner is not None or self._user_of(who) is not None:
@@ -61,7 +61,8 @@ class Identities:
 
     def of(self, user_id: int) -> Identity | None:
         """Whose that user is; None as long as nobody has logged in by the name."""
-        return self._subject_of(user_id)
+        row = self._session().execute(sa.select(_TABLE).where(_TABLE.c.user_id == user_id)).first()
+        return Identity(row.issuer, row.subject) if row else None
 
     def forget(self, user_id: int) -> None:
         """The user is deleted: the next with that number or name is somebody new."""
@@ -74,7 +75,3 @@ class Identities:
         where = (_TABLE.c.issuer == who.issuer) & (_TABLE.c.subject == who.subject)
         number = session.scalar(sa.select(_TABLE.c.user_id).where(where))
         return session.get(orm.User, number) if number is not None else None
-
-    def _subject_of(self, user_id: int) -> Identity | None:
-        row = self._session().execute(sa.select(_TABLE).where(_TABLE.c.user_id == user_id)).first()
-        return Identity(row.issuer, row.subject) if row else None
