@@ -50,6 +50,15 @@ class StopReason(StrEnum):
     FAILED = "failed"
 
 
+class ServiceClass(StrEnum):
+    """What may be taken back from a server, and when; the rules for stopping may differ by it."""
+
+    RESERVED = "reserved"
+    ON_DEMAND = "on-demand"
+    PREEMPTIBLE = "preemptible"
+    OFF_PEAK = "off-peak"
+
+
 class HolderKind(StrEnum):
     SERVER = "server"
     TICKET = "ticket"
@@ -146,6 +155,8 @@ class Lease:
     usage: int = 0  # milli-GPU-seconds posted so far
     charged: int = 0  # micro-credits posted so far, refunds taken off
     held: int = 0  # micro-credits still held
+    service_class: ServiceClass = ServiceClass.ON_DEMAND
+    groups: tuple[str, ...] | None = None  # of the Hub, that its user was in at the start; None: not on record
 
     @property
     def weight(self) -> MilliGpu:
@@ -159,7 +170,7 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class LeaseRequest:
     """What a start asks the book for. `hold_seconds` is how long the balance must carry it at least; `quote` is the
-    price by the site's own rule, None: the site's list."""
+    price by the site's own rule, None: the site's list. `groups` are those of the Hub that its user is in."""
 
     holder: Holder
     account: str
@@ -171,6 +182,8 @@ class LeaseRequest:
     requested_by: str
     hold_seconds: int = 900
     quote: Quote | None = None
+    service_class: ServiceClass = ServiceClass.ON_DEMAND
+    groups: tuple[str, ...] | None = None
 
 
 class DeviceState(StrEnum):

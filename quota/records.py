@@ -19,6 +19,7 @@ from quota.leases import (
     Lease,
     Price,
     Segment,
+    ServiceClass,
     Slot,
     State,
     StopReason,
@@ -154,6 +155,8 @@ def lease_of(row: Row, slots: Sequence[Slot]) -> Lease:
         usage=row["usage"],
         charged=row["charged"] - row["refunded"],
         held=row["held"],
+        service_class=ServiceClass(row["service_class"]),
+        groups=None if row["groups"] is None else tuple(row["groups"]),
     )
 
 

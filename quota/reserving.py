@@ -147,6 +147,8 @@ class Reservation:
             "owner": request.owner,
             "requested_at": self.now,
             "requested_by": request.requested_by,
+            "service_class": request.service_class.value,
+            "groups": None if request.groups is None else sorted(request.groups),
         }
 
 

@@ -6,68 +6,52 @@ no negative share. Times are integer microseconds since the epoch; money is inte
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import UTC, datetime, timedelta
-from typing import Any
-
 import sqlalchemy as sa
-from sqlalchemy.types import TypeDecorator
 
-from quota.leases import LIVE, DeviceState, HolderKind, State, StopReason, Target
+from quota.leases import LIVE, DeviceState, HolderKind, ServiceClass, State, StopReason, Target
 from quota.ledger import Kind
+from quota.schema_base import BigInt, UtcMicros, from_micros, metadata, one_of, word_list
+from quota.schema_stops import appeal, delivery, farewell, notice, preference, scheduled_start, wish
+
+__all__ = [
+    "UtcMicros",
+    "account",
+    "alert",
+    "answered",
+    "appeal",
+    "balance",
+    "delivery",
+    "device",
+    "event",
+    "farewell",
+    "from_micros",
+    "grant_bucket",
+    "heartbeat",
+    "host",
+    "lease",
+    "limits",
+    "meta",
+    "metadata",
+    "month_charge",
+    "notice",
+    "posting",
+    "preference",
+    "price_plan",
+    "rule_price",
+    "sample",
+    "scheduled_start",
+    "segment",
+    "signal",
+    "slot",
+    "verdict",
+    "wish",
+]
 
 #: The newest revision of `quota/migrations`, which builds what is declared here; a test compares the two.
-REVISION = "0004"
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-
-BigInt = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
-
-metadata = sa.MetaData(
-    naming_convention={
-        "pk": "pk_%(table_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_name)s",
-        "ix": "ix_%(table_name)s_%(column_0_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-    }
-)
-
-
-def from_micros(value: int) -> datetime:
-    """The moment of so many microseconds since the epoch, in UTC."""
-    return _EPOCH + timedelta(microseconds=value)
-
-
-class UtcMicros(TypeDecorator[datetime]):
-    """An aware datetime as integer microseconds since the epoch, UTC. Raises `ValueError` for a naive one."""
-
-    impl = BigInt
-    cache_ok = True
-
-    def process_bind_param(self, value: datetime | None, dialect: sa.Dialect) -> int | None:
-        if value is None:
-            return None
-        if value.tzinfo is None:
-            raise ValueError(f"{value} has no time zone")
-        return (value - _EPOCH) // _MICROSECOND
-
-    def process_result_value(self, value: Any | None, dialect: sa.Dialect) -> datetime | None:
-        return None if value is None else from_micros(value)
-
-
-def _words(words: Iterable[str]) -> str:
-    return ", ".join(f"'{word}'" for word in words)
-
-
-def _one_of(column: str, words: Iterable[str], *, null: bool = False) -> sa.CheckConstraint:
-    test = f"{column} IN ({_words(words)})"
-    return sa.CheckConstraint(f"{column} IS NULL OR {test}" if null else test, name=column)
-
+REVISION = "0005"
 
 #: Written out as literals, never as parameters: SQLite uses a partial index only where it can prove the condition.
-LIVE_SQL = f"state IN ({_words(state.value for state in State if state in LIVE)})"
+LIVE_SQL = f"state IN ({word_list(state.value for state in State if state in LIVE)})"
 REFUNDED_SQL, ENDED_SQL = "refunded > 0", "ended_at IS NOT NULL"
 _LEGAL_SQL = "target = 'STOP' OR state IN ('RESERVED', 'STARTING', 'RUNNING')"
 
@@ -83,7 +67,7 @@ account = sa.Table(
     sa.Column("kind", sa.String(16), nullable=False),
     sa.Column("created_at", UtcMicros, nullable=False),
     sa.Column("version", BigInt, nullable=False, server_default="0"),
-    _one_of("kind", ("user", "group")),
+    one_of("kind", ("user", "group")),
 )
 
 limits = sa.Table(
@@ -151,8 +135,8 @@ device = sa.Table(
     sa.Column("seen_at", UtcMicros, nullable=True),
     # No longer among the devices of its host; the row stays for the leases that had it.
     sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
-    _one_of("state", DeviceState),
-    _one_of("ordered_state", DeviceState, null=True),
+    one_of("state", DeviceState),
+    one_of("ordered_state", DeviceState, null=True),
     sa.CheckConstraint("memory_mib IS NULL OR memory_mib >= 0", name="memory_mib"),
 )
 
@@ -191,12 +175,23 @@ lease = sa.Table(
     sa.Column("charged", BigInt, nullable=False, server_default="0"),  # posted; refunds not taken off
     sa.Column("refunded", BigInt, nullable=False, server_default="0"),
     sa.Column("held", BigInt, nullable=False, server_default="0"),
+    # As of the start: what the rules for stopping go by.
+    sa.Column(
+        "service_class",
+        sa.String(16),
+        one_of("service_class", ServiceClass),  # with its column, as SQLite can add it
+        nullable=False,
+        server_default="on-demand",
+    ),
+    sa.Column(
+        "groups", sa.JSON(none_as_null=True), nullable=True
+    ),  # of the Hub that its user was in; NULL: not on record
     sa.Column("holds", sa.Integer, nullable=False, server_default="0"),  # numbers of the keys hold:L:n
     sa.Column("charges", sa.Integer, nullable=False, server_default="0"),  # and charge:L:n
-    _one_of("state", State),
-    _one_of("target", Target),
-    _one_of("holder_kind", HolderKind),
-    _one_of("stop_reason", StopReason, null=True),
+    one_of("state", State),
+    one_of("target", Target),
+    one_of("holder_kind", HolderKind),
+    one_of("stop_reason", StopReason, null=True),
     sa.CheckConstraint(_LEGAL_SQL, name="legal"),
     sa.CheckConstraint("share >= 0 AND share <= 1000 AND count >= 0 AND (share = 0) = (count = 0)", name="share"),
     sa.CheckConstraint("held >= 0", name="held"),
@@ -286,7 +281,7 @@ posting = sa.Table(
     sa.Column("account_id", BigInt, sa.ForeignKey("account.id"), nullable=False),
     sa.Column("lease_id", sa.String(64), sa.ForeignKey("lease.id"), nullable=True),
     sa.Column("at", UtcMicros, nullable=False),
-    _one_of("kind", Kind),
+    one_of("kind", Kind),
     sa.CheckConstraint("amount <> 0", name="amount"),
     sa.Index("uq_posting_key", "key", "leg", unique=True),
     sa.Index("ix_posting_lease", "lease_id"),
@@ -362,7 +357,7 @@ verdict = sa.Table(
     sa.Column("words", sa.Text, nullable=False),
     sa.Column("evidence", sa.JSON, nullable=False),
     sa.Column("deadline", UtcMicros, nullable=True),
-    _one_of("kind", ("keep", "warn", "reclaim")),
+    one_of("kind", ("keep", "warn", "reclaim")),
 )
 
 event = sa.Table(

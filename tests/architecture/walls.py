@@ -108,6 +108,8 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     # The book and the bank in chapters; the pure rules beside them never see SQL.
     "sqlalchemy": (
         "quota/schema.py",
+        "quota/schema_base.py",
+        "quota/schema_stops.py",
         "quota/store.py",
         "quota/revisions.py",
         "quota/dump.py",  # rows as they are, of any revision

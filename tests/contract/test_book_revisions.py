@@ -43,16 +43,26 @@ def store(url: str) -> Iterator[Store]:
         yield opened
 
 
+def elements(sql: str) -> list[str]:
+    """The columns and constraints of a CREATE statement, sorted: SQLite writes a column that was added at its end."""
+    flat = re.sub(r"\s+", " ", sql)
+    found, depth = [""], 0
+    for sign in flat:
+        depth += {"(": 1, ")": -1}.get(sign, 0)
+        if sign == "," and depth == 1:
+            found.append("")
+        else:
+            found[-1] += sign
+    found[-1] = found[-1].rstrip().removesuffix(")")  # of the statement, wherever it stands
+    return sorted(each.strip() for each in found)
+
+
 def described(connection: sa.Connection) -> dict[str, Any]:
     """What the database itself says of its schema: columns with types and defaults, keys, CHECKs, indexes with their
     conditions."""
     if connection.dialect.name == "sqlite":
         found = connection.exec_driver_sql("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").all()
-        return {
-            name: sorted(line.strip().rstrip(",") for line in re.sub(r"\s*\n\s*", "\n", sql).splitlines())
-            for name, sql in found
-            if name != "alembic_version"
-        }
+        return {name: elements(sql) for name, sql in found if name != "alembic_version"}
     columns = connection.exec_driver_sql(
         "SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default "
         "FROM information_schema.columns WHERE table_schema = 'public' AND table_name <> 'alembic_version'"
