@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -18,9 +19,13 @@ DEBIAN_PACKAGES = {
     "initdb": ("postgresql", "the tests on PostgreSQL"),
     "slapd": ("slapd", "the tests of log-in by a directory"),
 }
-#: Folders of tests by whether they start whole sites; a test holds that none is left out.
-SITES = ("tests/integration", "tests/browser")
-IN_PROCESS = ("tests/unit", "tests/contract", "tests/crash", "tests/architecture", "tests/device")
+#: Folders of tests that are run side by side; a test holds that none is left out. Those that start whole sites wait
+#: more than they compute, so the others fill the time.
+QUEUES = {
+    "sites": ("tests/integration",),
+    "browser": ("tests/browser",),
+    "in-process": ("tests/unit", "tests/contract", "tests/crash", "tests/architecture", "tests/device"),
+}
 
 
 def run(*, deep: bool, extra: Sequence[str]) -> int:
@@ -49,18 +54,25 @@ def run(*, deep: bool, extra: Sequence[str]) -> int:
 
 
 def run_side_by_side(suite: Sequence[str]) -> int:
-    """The suite in two processes: tests that start real sites wait more than they compute, so the others fill the
-    time. The second one's output is kept and shown when the first is done. 0 when both passed."""
-    quiet = CHECKOUT / "test-results" / "in-process.log"
-    quiet.parent.mkdir(exist_ok=True)
-    say(f"Tests in two processes; the output of {', '.join(IN_PROCESS)} follows at the end (meanwhile: {quiet})")
-    with quiet.open("wb") as out:
-        beside = subprocess.Popen([*suite, *IN_PROCESS], cwd=CHECKOUT, stdout=out, stderr=subprocess.STDOUT)
-        try:
-            codes = [subprocess.run([*suite, *SITES], cwd=CHECKOUT).returncode, beside.wait()]
-        finally:
-            beside.terminate()
-    print(quiet.read_text(encoding="utf-8", errors="replace"), flush=True)
+    """The suite in a process for each of `QUEUES`. The first one's output is shown as it comes, that of the others is
+    kept and shown in the end. 0 when all passed."""
+    results = CHECKOUT / "test-results"
+    results.mkdir(exist_ok=True)
+    first, *others = QUEUES
+    say(
+        f"Tests in {len(QUEUES)} processes; the output of {', '.join(others)} follows at the end (meanwhile: {results})"
+    )
+    with contextlib.ExitStack() as stack:
+        beside = []
+        for name in others:
+            out = stack.enter_context((results / f"{name}.log").open("wb"))
+            command = [*suite, *QUEUES[name]]
+            beside.append(subprocess.Popen(command, cwd=CHECKOUT, stdout=out, stderr=subprocess.STDOUT))
+            stack.callback(beside[-1].terminate)
+        codes = [subprocess.run([*suite, *QUEUES[first]], cwd=CHECKOUT).returncode]
+        codes += [process.wait() for process in beside]
+    for name in others:
+        print((results / f"{name}.log").read_text(encoding="utf-8", errors="replace"), flush=True)
     return int(any(codes))
 
 
