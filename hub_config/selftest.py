@@ -59,9 +59,8 @@ def run_side_by_side(suite: Sequence[str]) -> int:
     results = CHECKOUT / "test-results"
     results.mkdir(exist_ok=True)
     first, *others = QUEUES
-    say(
-        f"Tests in {len(QUEUES)} processes; the output of {', '.join(others)} follows at the end (meanwhile: {results})"
-    )
+    says = " and ".join(others)
+    say(f"Tests in {len(QUEUES)} processes; what {says} say follows at the end (meanwhile: {results})")
     with contextlib.ExitStack() as stack:
         beside = []
         for name in others:
