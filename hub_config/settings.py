@@ -19,6 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hub_config.placeholders import unexpected
 from hub_config.settings_auth import AuthTable
+from hub_config.settings_durations import Duration, DurationOrOff
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
@@ -29,27 +30,6 @@ class SettingsError(Exception):
 
 
 # ---- small types -----------------------------------------------------------------------------------------------
-
-_UNITS = {"s": 1, "sec": 1, "min": 60, "m": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400}
-_DURATION = re.compile(r"(\d+)\s*([a-z]+)")
-
-
-def _duration(value: Any) -> Any:
-    if value == "off":
-        return None
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None or match[2] not in _UNITS or int(match[1]) == 0:
-        raise ValueError(f'{value!r} is not a duration; write one such as "30 min", "2 h" or "90 s"')
-    seconds = int(match[1]) * _UNITS[match[2]]
-    if seconds > 366 * 86400:
-        raise ValueError(f"{value!r} is longer than a year")
-    return timedelta(seconds=seconds)
-
-
-def _duration_never_off(value: Any) -> Any:
-    if value == "off":
-        raise ValueError('"off" is not possible here; write a duration such as "5 min"')
-    return _duration(value)
 
 
 def _zone(value: str) -> str:
@@ -122,8 +102,6 @@ def _time_of_day(value: Any) -> Any:
 
 TimeOfDayOrOff = Annotated[time | None, BeforeValidator(_time_of_day)]
 BookUrl = Annotated[str, BeforeValidator(_book_url)]
-Duration = Annotated[timedelta, BeforeValidator(_duration_never_off)]
-DurationOrOff = Annotated[timedelta | None, BeforeValidator(_duration)]
 Zone = Annotated[str, AfterValidator(_zone)]
 Credits = Annotated[MicroCredits, BeforeValidator(_credits)]
 Share = Annotated[MilliGpu, BeforeValidator(_share)]

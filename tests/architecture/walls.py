@@ -55,6 +55,7 @@ PURE: dict[str, frozenset[str]] = {
     "idle_culler/decide.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
     "hub_config/settings_auth.py": frozenset({"pydantic"}),
+    "hub_config/settings_durations.py": frozenset({"pydantic"}),
     "hub_config/membership.py": frozenset(),
     "hub_config/password_rules.py": frozenset(),
     "hub_config/settings_extensions.py": frozenset({"pydantic"}),
