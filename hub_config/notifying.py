@@ -10,11 +10,13 @@ import queue
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from hub_config.site_calls import AlertBoard, SiteFailed, SiteFunction
 from quota.errors import Refused
 from quota.notices import Notice
+from quota.told import retold
 
 log = logging.getLogger("berth.notices")
 
@@ -61,7 +63,7 @@ class SiteNotifier:
     def _run(self) -> None:
         while (notice := self._waiting.get()) is not None:
             try:
-                self._site.call(lambda answer: answer, notice)
+                self._site.call(lambda answer: answer, replace(notice, words=retold(notice.words)))
             except (SiteFailed, Refused) as error:
                 self._count("notices_failed", notice, str(error))
             else:

@@ -18,9 +18,9 @@ from hub_config.settings import Settings
 from quota.api.document import document
 from quota.errors import Reason, Refused
 from quota.leases import StopReason
+from quota.said import STOP_WORDS
 from quota.units import CREDIT, WHOLE_GPU, MicroCredits, MilliGpu
 from quota.web.interface import chapters
-from quota.web.words import STOP_WORDS
 from spawner.messages import words
 
 #: Types of settings in the words of somebody who edits the file.

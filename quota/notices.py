@@ -1,24 +1,34 @@
 """What people are told about their servers while they look elsewhere: values, made where the thing is decided. Pure.
 
-Words are in the language of the context that makes them (the site's, where nobody asked). How a notice reaches
-somebody is behind `quota.ports.Notifier`.
+`words` stand in the book, so they are English, a sentence or two a line, from `quota.told`; whoever shows them tells
+them again (`quota.told.retold`) in the reader's language. How a notice reaches somebody is behind a `Notifier`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
+from typing import Final
 
-from quota.i18n import _
+from quota import told
 from quota.leases import Lease
-from quota.told import retold
+from quota.said import STOP_WORDS
 from quota.units import show_credits
 
 #: Below the site's address: the receipt, which says why a server ended and offers the next step.
 LINK = "/services/berth/lease/{lease}"
+#: Where administrators see alerts and appeals, and users their starts.
+ADMIN_LINK: Final = "/services/berth/admin"
+HOME_LINK: Final = "/hub/home"
+
+#: As `Notice.user`: for the site's administrators, whoever they are. No user has this name.
+TO_ADMINS: Final = ""
+
+#: How long somebody should still be told of a thing that is over.
+FRESH: Final = timedelta(days=3)
 
 
 class NoticeKind(StrEnum):
@@ -26,13 +36,36 @@ class NoticeKind(StrEnum):
     IDLE_STOP = "idle-stop"
     CREDIT_LOW = "credit-low"
     CREDIT_STOP = "credit-stop"
+    SHUTDOWN_WARNING = "shutdown-warning"
+    MAX_AGE_WARNING = "max-age-warning"
+    STOPPED = "stopped"
+    APPEAL_MADE = "appeal-made"
+    APPEAL_DECIDED = "appeal-decided"
+    START_DONE = "start-done"
+    START_FAILED = "start-failed"
+    ALERT = "alert"
+    TEST = "test"
+
+
+#: Of these only those count that can still be acted upon; they are never kept for a digest.
+URGENT: Final = frozenset(
+    {
+        NoticeKind.IDLE_WARNING,
+        NoticeKind.CREDIT_LOW,
+        NoticeKind.CREDIT_STOP,
+        NoticeKind.SHUTDOWN_WARNING,
+        NoticeKind.MAX_AGE_WARNING,
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """One thing to tell `user` (the Hub's name). `words` are one or two whole sentences; `when` is the moment it was
-    decided, in UTC; `link` is a path below the site's address. `data` repeats the facts for programs: `lease`, `server`
-    ("" is the default one), `profile`, and by kind `deadline` (ISO 8601), `percent`, `left_micro_credits`."""
+    """One thing to tell `user` (the Hub's name; `TO_ADMINS` for all administrators). `words` are whole sentences;
+    `when` is the moment it was decided, in UTC; `link` is a path below the site's address. `data` repeats the facts
+    for programs: `lease`, `server` ("" is the default one), `profile`, and by kind more (docs/extend/notifier.md).
+
+    What has the same `key` is told once; "" makes one of the other fields. After `expires_at` nobody need be told."""
 
     user: str
     kind: NoticeKind
@@ -40,52 +73,147 @@ class Notice:
     when: datetime
     link: str
     data: Mapping[str, str | int] = field(default_factory=dict)
+    key: str = ""
+    expires_at: datetime | None = None
 
 
-def idle_warning(lease: Lease, why: str, deadline: datetime, now: datetime) -> Notice:
-    """It will be stopped at `deadline` unless it is used before; `why` is the verdict's words as the book has them."""
-    words = _(
-        "Your server with the profile %(profile)s is idle and will be stopped at %(deadline)s unless it is used "
-        "before. %(why)s.",
-        profile=lease.profile,
-        deadline=_moment(deadline),
-        why=retold(why),
-    )
-    return _notice(lease, NoticeKind.IDLE_WARNING, words, now, deadline=deadline.isoformat())
+# ---- warnings ----------------------------------------------------------------------------------------------------
 
 
-def idle_stop(lease: Lease, why: str, now: datetime) -> Notice:
-    words = _(
-        "Your server with the profile %(profile)s is being stopped. %(why)s.", profile=lease.profile, why=retold(why)
-    )
-    return _notice(lease, NoticeKind.IDLE_STOP, words, now)
+def idle_warning(lease: Lease, why: str, deadline: datetime, now: datetime, stage: int = 10) -> Notice:
+    """It will be stopped at `deadline` unless it is used before; `why` is the verdict's words as the book has them.
+    `stage` is 10 or 2: about so many minutes before. Each stage of one deadline is told once."""
+    words = told.WILL_BE_IDLE % _facts(lease, deadline=_moment(deadline), why=why)
+    return _warning(lease, NoticeKind.IDLE_WARNING, words, deadline, now, stage, "warn")
+
+
+def shutdown_warning(lease: Lease, deadline: datetime, now: datetime, stage: int = 10) -> Notice:
+    """Its user has set this time for its end."""
+    words = told.WILL_SHUT_DOWN % _facts(lease, deadline=_moment(deadline))
+    return _warning(lease, NoticeKind.SHUTDOWN_WARNING, words, deadline, now, stage, "shutdown")
+
+
+def max_age_warning(lease: Lease, why: str, deadline: datetime, now: datetime, stage: int = 10) -> Notice:
+    """It reaches the longest time that a server may run; `why` names rule and value."""
+    words = told.WILL_STOP % _facts(lease, deadline=_moment(deadline), why=why)
+    return _warning(lease, NoticeKind.MAX_AGE_WARNING, words, deadline, now, stage, "max-age")
 
 
 def credit_low(lease: Lease, percent: int, left: int, now: datetime) -> Notice:
     """So much per cent of what its account can pay for this server is used; `left` in micro-credits."""
-    words = _(
-        "%(percent)s %% of the credits for your server with the profile %(profile)s are used; %(left)s are left. "
-        "Save your work in time.",
-        percent=percent,
-        profile=lease.profile,
-        left=show_credits(left),
-    )
-    return _notice(lease, NoticeKind.CREDIT_LOW, words, now, percent=percent, left_micro_credits=left)
+    words = told.CREDITS_LOW % _facts(lease, percent=percent, left=show_credits(left))
+    key = f"credit-low:{lease.id}:{percent}"
+    return _notice(lease, NoticeKind.CREDIT_LOW, words, now, key, percent=percent, left_micro_credits=left)
 
 
 def credit_stop(lease: Lease, why: str, deadline: datetime, now: datetime) -> Notice:
-    words = _(
-        "Your server with the profile %(profile)s will be stopped at %(deadline)s: %(why)s. Save your work now.",
-        profile=lease.profile,
-        deadline=_moment(deadline),
-        why=retold(why),
-    )
-    return _notice(lease, NoticeKind.CREDIT_STOP, words, now, deadline=deadline.isoformat())
+    words = told.WILL_STOP % _facts(lease, deadline=_moment(deadline), why=why)
+    key = f"credit-stop:{lease.id}:{deadline.astimezone(UTC).isoformat()}"
+    return _notice(lease, NoticeKind.CREDIT_STOP, words, now, key, deadline, deadline=deadline.isoformat())
 
 
-def _notice(lease: Lease, kind: NoticeKind, words: str, now: datetime, **data: str | int) -> Notice:
+def _warning(
+    lease: Lease, kind: NoticeKind, words: str, deadline: datetime, now: datetime, stage: int, key: str
+) -> Notice:
+    key = f"{key}:{lease.id}:{deadline.astimezone(UTC).isoformat()}:{stage}"
+    return _notice(lease, kind, words, now, key, deadline, deadline=deadline.isoformat(), stage=stage)
+
+
+# ---- what has happened -------------------------------------------------------------------------------------------
+
+
+def idle_stop(lease: Lease, why: str, now: datetime) -> Notice:
+    """It is being stopped; when it is gone `stopped` says what became of it."""
+    words = told.STOPS_FOR_IDLENESS % _facts(lease, why=why)
+    return _notice(lease, NoticeKind.IDLE_STOP, words, now, f"idle-stop:{lease.id}")
+
+
+def stopped(lease: Lease, now: datetime, *, ran: str = "", saved: int | None = None, lost: int | None = None) -> Notice:
+    """The card: it has ended, why, and what it cost. `ran` is a length of time in the book's words; `saved` and `lost`
+    are how many things of its memory the kit kept and could not keep, None where it said nothing."""
+    what = STOP_WORDS[lease.stop_reason] if lease.stop_reason else told.ENDED
+    ended = told.HAS_ENDED_WHY if lease.stop_detail else told.HAS_ENDED
+    lines = [ended % _facts(lease, what=what, why=lease.stop_detail.rstrip("."))]
+    if ran:
+        lines.append(told.HAS_COST % {"span": ran, "amount": show_credits(lease.charged)})
+    if saved is not None and lost is not None:
+        lines.append(told.WAS_SAVED % {"number": saved, "lost": lost})
+    facts: dict[str, str | int] = {
+        "reason": lease.stop_reason.value if lease.stop_reason else "",
+        "rule": lease.stop_detail,
+        "cost_micro_credits": lease.charged,
+    }
+    if saved is not None and lost is not None:
+        facts |= {"saved": saved, "lost": lost}
+    return _notice(lease, NoticeKind.STOPPED, "\n".join(lines), now, f"stopped:{lease.id}", **facts)
+
+
+def appeal_made(lease: Lease, said: str, now: datetime, link: str = ADMIN_LINK) -> Notice:
+    """To the administrators: its user says that its end was wrong. `said` are the user's own words."""
+    words = told.APPEALED % {"user": lease.holder.user, "profile": lease.profile}
+    facts = {"lease": lease.id, "server": lease.holder.server, "profile": lease.profile}
+    data = MappingProxyType({**facts, "user": lease.holder.user, "said": said[:500]})
+    key = f"appeal-made:{lease.id}"
+    return Notice(TO_ADMINS, NoticeKind.APPEAL_MADE, words, now, link, data, key, now + FRESH)
+
+
+def appeal_decided(lease: Lease, granted: bool, answer: str, refund: int, now: datetime) -> Notice:
+    """`refund` in micro-credits; `answer` are the administrator's own words, perhaps none."""
+    if granted:
+        words = told.APPEAL_GRANTED % _facts(lease, amount=show_credits(refund))
+    else:
+        words = told.APPEAL_DENIED % _facts(lease)
+    if answer:
+        words += "\n" + told.APPEAL_ANSWER % {"words": " ".join(answer.split())}
+    facts: dict[str, str | int] = {"granted": int(granted), "refund_micro_credits": refund}
+    return _notice(lease, NoticeKind.APPEAL_DECIDED, words, now, f"appeal-decided:{lease.id}", **facts)
+
+
+def start_done(user: str, server: str, profile: str, schedule: str, now: datetime, link: str = HOME_LINK) -> Notice:
+    """A scheduled start was made; `schedule` is its id."""
+    words = told.START_DONE % {"profile": profile}
+    return _of_start(user, server, profile, schedule, now, link, NoticeKind.START_DONE, words)
+
+
+def start_failed(
+    user: str, server: str, profile: str, schedule: str, why: str, now: datetime, link: str = HOME_LINK
+) -> Notice:
+    """A scheduled start could not be made; `why` as the book has it, without a full stop."""
+    words = told.START_NOT_DONE % {"profile": profile, "why": why.rstrip(".")}
+    return _of_start(user, server, profile, schedule, now, link, NoticeKind.START_FAILED, words)
+
+
+def _of_start(
+    user: str, server: str, profile: str, schedule: str, now: datetime, link: str, kind: NoticeKind, words: str
+) -> Notice:
+    data = MappingProxyType({"schedule": schedule, "server": server, "profile": profile})
+    return Notice(user, kind, words, now, link, data, f"{kind.value}:{schedule}", now + FRESH)
+
+
+def alert(key: str, words: str, since: datetime, now: datetime) -> Notice:
+    """To the administrators: a trouble of `quota.alerts` stands `since` then; told once as long as it stands."""
+    data = MappingProxyType({"alert": key})
+    once = f"alert:{since.astimezone(UTC).isoformat()}:{key}"
+    said = told.BOOK_ALERT % {"words": words}
+    return Notice(TO_ADMINS, NoticeKind.ALERT, said, now, ADMIN_LINK, data, once, now + FRESH)
+
+
+def _notice(
+    lease: Lease,
+    kind: NoticeKind,
+    words: str,
+    now: datetime,
+    key: str,
+    until: datetime | None = None,
+    **data: str | int,
+) -> Notice:
     facts = {"lease": lease.id, "server": lease.holder.server, "profile": lease.profile, **data}
-    return Notice(lease.holder.user, kind, words, now, LINK.format(lease=lease.id), MappingProxyType(facts))
+    link = LINK.format(lease=lease.id)
+    return Notice(lease.holder.user, kind, words, now, link, MappingProxyType(facts), key, until or now + FRESH)
+
+
+def _facts(lease: Lease, **more: str | int) -> dict[str, str | int]:
+    return {"profile": lease.profile, **more}
 
 
 def _moment(when: datetime) -> str:

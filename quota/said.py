@@ -5,8 +5,29 @@ from __future__ import annotations
 from datetime import timedelta
 from fractions import Fraction
 
-from quota.i18n import _, _n
+from quota.i18n import N_, _, _n
+from quota.leases import StopReason
 from quota.units import WHOLE_GPU, show_share
+
+STOP_WORDS: dict[StopReason, str] = {
+    StopReason.USER: N_("Stopped by its user"),
+    StopReason.ADMIN: N_("Stopped by an administrator"),
+    StopReason.PLATFORM: N_("Ended because Berth itself was stopped"),
+    StopReason.SHUTDOWN: N_("Ended at the time its user had set"),
+    StopReason.IDLE: N_("Reclaimed because it was idle"),
+    StopReason.MAX_AGE: N_("Ended because it reached the longest time a server may run"),
+    StopReason.QUOTA: N_("Ended because the credits or the monthly limit ran out"),
+    StopReason.PREEMPTED: N_("Ended to make room for a server with a higher claim"),
+    StopReason.WINDOW_END: N_("Ended with its booked window"),
+    StopReason.RESIZE: N_("Ended to be resized"),
+    StopReason.PARK: N_("Parked to be resumed later"),
+    StopReason.NO_SHOW: N_("Given up because nobody came to claim it"),
+    StopReason.OVER_SHARE: N_("Ended because it used more than its share of the GPU"),
+    StopReason.LEAK: N_("Removed because it belonged to no lease any more"),
+    StopReason.GPU_LOST: N_("Ended because its GPU was lost"),
+    StopReason.DRAIN: N_("Ended because its machine or GPU is being taken out of service"),
+    StopReason.FAILED: N_("It failed to start, or ended by itself"),
+}
 
 
 def share_said(share_milli: int, count: int = 1) -> str:

@@ -94,6 +94,37 @@ START_FAILED = booked("the start failed: %(reason)s")
 SIGNAL = booked("signal %(number)s")
 EXIT_CODE = booked("exit code %(code)s")
 
+# ---- what people are told: several sentences, each a line ---------------------------------------------------------
+
+WILL_BE_IDLE = booked(
+    "Your server with the profile %(profile)s is idle and will be stopped at %(deadline)s unless it is used "
+    "before. %(why)s."
+)
+STOPS_FOR_IDLENESS = booked("Your server with the profile %(profile)s is being stopped. %(why)s.")
+CREDITS_LOW = booked(
+    "%(percent)s %% of the credits for your server with the profile %(profile)s are used; %(left)s are left. "
+    "Save your work in time."
+)
+WILL_STOP = booked(
+    "Your server with the profile %(profile)s will be stopped at %(deadline)s: %(why)s. Save your work now."
+)
+WILL_SHUT_DOWN = booked(
+    "Your server with the profile %(profile)s will be stopped at %(deadline)s, as you asked. Save your work now."
+)
+HAS_ENDED = booked("Your server with the profile %(profile)s has ended. %(what)s.")
+HAS_ENDED_WHY = booked("Your server with the profile %(profile)s has ended. %(what)s: %(why)s.")
+HAS_COST = booked("It ran for %(span)s and cost %(amount)s credits.")
+WAS_SAVED = booked("Saved: %(number)s; could not be saved: %(lost)s. The list is on its receipt.")
+APPEALED = booked("%(user)s says that the end of a server with the profile %(profile)s was wrong.")
+APPEAL_GRANTED = booked(
+    "You were right about the end of your server with the profile %(profile)s: %(amount)s credits were given back."
+)
+APPEAL_DENIED = booked("The end of your server with the profile %(profile)s stands as it was.")
+APPEAL_ANSWER = booked("The administrator's answer: %(words)s")
+START_DONE = booked("Your server with the profile %(profile)s was started as scheduled.")
+START_NOT_DONE = booked("Your server with the profile %(profile)s could not be started as scheduled: %(why)s.")
+BOOK_ALERT = booked("Needs a look: %(words)s")
+
 # ---- why something that was sent cannot be used ------------------------------------------------------------------
 
 TOO_LONG = booked("longer than %(number)s characters")
@@ -104,10 +135,10 @@ _LISTS = (("; ", N_("%(one)s; %(more)s")), (", ", N_("%(one)s, %(more)s")))
 
 
 def retold(words: str) -> str:
-    """Words of the book in the language of this context. What nobody knows here stays as it is."""
+    """Words of the book in the language of this context, line by line. What nobody knows here stays as it is."""
     if i18n.language() == next(iter(i18n.LANGUAGES)) or len(words) > _LONGEST:
         return words
-    return _retold(words, _DEEPEST)
+    return "\n".join(_retold(line, _DEEPEST) for line in words.split("\n"))
 
 
 def _retold(words: str, depth: int) -> str:

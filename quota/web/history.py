@@ -9,8 +9,9 @@ from typing import Any
 
 from quota.i18n import N_, _
 from quota.rows import Event
+from quota.said import STOP_WORDS
 from quota.told import retold
-from quota.web.words import STOP_WORDS, clock_words, credits_words, duration_words, memory_words
+from quota.web.words import clock_words, credits_words, duration_words, memory_words
 
 _STEP_WORDS = {
     "lease-reserved": N_("Reserved: room and credits are held"),
@@ -19,6 +20,8 @@ _STEP_WORDS = {
     "stop-requested": N_("To be stopped"),
     "stop-sooner": N_("To be stopped sooner"),
     "stop-cancelled": N_("The stop was taken back"),
+    "farewell-begun": N_("Its kit began to save what was open"),
+    "farewell-done": N_("Its kit said that all was saved that could be"),
     "lease-stopping": N_("Its removal began"),
     "lease-ended": N_("Its end was seen: charging stopped"),
     "lease-released": N_("Seen to be gone: its room is free again"),

@@ -16,6 +16,7 @@ from quota import catalogues
 from quota.i18n import speaking
 from quota.leases import Holder, Lease, Price, Slot, State, Target
 from quota.notices import Notice, NoticeKind, credit_low, credit_stop, idle_stop, idle_warning
+from quota.told import retold
 from quota.units import MicroCredits, MilliGpu
 
 NOW = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
@@ -49,7 +50,7 @@ LEASE = Lease(
             NoticeKind.IDLE_WARNING,
             "Your server with the profile gpu-1 is idle and will be stopped at 2026-03-02 09:05 UTC unless it is used "
             "before. Not used since 08:35.",
-            {"deadline": "2026-03-02T09:05:00+00:00"},
+            {"deadline": "2026-03-02T09:05:00+00:00", "stage": 10},
         ),
         (
             idle_stop(LEASE, "Not used since 08:30", NOW),
@@ -83,10 +84,10 @@ def test_a_notice_is_whole_sentences_and_the_facts(
         notice.data["lease"] = "l2"  # type: ignore[index]
 
 
-def test_a_notice_speaks_the_sites_language_reason_and_all() -> None:
+def test_a_notice_is_told_in_its_reader_s_language_reason_and_all() -> None:
     catalogues.load("en")
     with speaking("zh-CN"):
-        said = idle_stop(LEASE, "Last used just now", NOW).words
+        said = retold(idle_stop(LEASE, "Last used just now", NOW).words)
     assert "gpu-1" in said and "Last used" not in said and "server" not in said
 
 

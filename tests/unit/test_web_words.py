@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from quota.leases import Price, Segment, StopReason
 from quota.pricing import cost
+from quota.said import STOP_WORDS
 from quota.units import MicroCredits, MilliGpu, parse_credits
 from quota.web import fields, words
 from quota.web.export import safe_cell, to_csv
@@ -30,8 +31,8 @@ def plain(text: str) -> str:
 
 
 def test_every_stop_reason_and_state_has_words() -> None:
-    assert set(words.STOP_WORDS) == set(StopReason)
-    assert len(set(words.STOP_WORDS.values())) == len(StopReason)
+    assert set(STOP_WORDS) == set(StopReason)
+    assert len(set(STOP_WORDS.values())) == len(StopReason)
 
 
 @pytest.mark.parametrize(
