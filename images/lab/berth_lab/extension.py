@@ -28,10 +28,13 @@ class Kit:
     """Holds the watch and the push together for the life of the server."""
 
     def __init__(self, serverapp: Any, service: str, token: str) -> None:
+        from berth_lab.broadcast import Broadcast
         from berth_lab.push import Push
         from berth_lab.watch import Watch
 
         self._app = serverapp
+        self.browsers = Broadcast()
+        self._docs_saved = asyncio.Event()
         self._push = Push(service, token, self.report)
         self._watch = Watch(serverapp.kernel_manager, self._push.changed)
         self._tasks: list[asyncio.Task[None]] = []
@@ -44,6 +47,60 @@ class Kit:
         """Live terminals. What runs in them is not ours to see; the host's CPU signal has it."""
         manager = self._app.web_app.settings.get("terminal_manager")
         return len(getattr(manager, "terminals", ()))
+
+    # What the browser's endpoints are built on. All of it runs on the server's event loop.
+
+    def last_state(self) -> dict[str, Any] | None:
+        """The newest `state` of service `berth`; None until it was heard."""
+        return self.browsers.last("state")
+
+    def subscribe(self) -> asyncio.Queue[dict[str, Any] | None]:
+        """Events as `{"event": NAME, "data": {...}}`, beginning with what is the case; None ends them."""
+        return self.browsers.subscribe()
+
+    def unsubscribe(self, queue: asyncio.Queue[dict[str, Any] | None]) -> None:
+        """The browser is gone."""
+        self.browsers.unsubscribe(queue)
+
+    def resume_offer(self) -> dict[str, Any] | None:
+        """The snapshot that waits to be restored, as event `resume` has it."""
+        return self.browsers.last("resume")
+
+    async def resume(self, token: str) -> dict[str, Any]:
+        """Bring back what the snapshot holds; what came back and what did not, per kernel. Raises `LookupError` for a
+        token that is not the offer's."""
+        self._must_be_offered(token)
+        raise LookupError(token)
+
+    async def dismiss(self, token: str) -> None:
+        """The person does not want it: it is not offered again. Raises `LookupError` as `resume` does."""
+        self._must_be_offered(token)
+
+    def _must_be_offered(self, token: str) -> None:
+        offer = self.resume_offer()
+        if offer is None or offer["token"] != token:
+            raise LookupError("no such snapshot waits to be restored")
+
+    async def save_now(self) -> dict[str, Any]:
+        """Save what can be saved, without stopping anything; the report."""
+        await self.ask_browsers_to_save(2.0)
+        return {"state": "done", "reason": "asked", "saved": [], "lost": [], "resume": None, "seconds": 0.0}
+
+    def docs_saved(self) -> None:
+        """A browser has saved its documents."""
+        self._docs_saved.set()
+
+    async def ask_browsers_to_save(self, seconds: float) -> bool:
+        """Whether a browser said in time that its documents are saved; False at once where none is open."""
+        if not len(self.browsers):
+            return False
+        self._docs_saved.clear()
+        self.browsers.publish("save-please", {})
+        try:
+            await asyncio.wait_for(self._docs_saved.wait(), seconds)
+        except TimeoutError:
+            return False
+        return True
 
     async def start(self) -> None:
         from berth_lab.watch import KERNEL_EVENTS
