@@ -90,7 +90,7 @@ class ApiHandler(JsonHandler):
     def read_content(self) -> dict[str, Any]:
         """The JSON object of the body; none is an empty one. Raises `Problem`."""
         if self.overflow:
-            raise too_large()
+            raise too_large(self.largest)
         kind = self.request.headers.get("Content-Type", "application/json").partition(";")[0].strip().lower()
         packed = self.request.headers.get("Content-Encoding", "identity").strip().lower() != "identity"
         if self.raw and (kind != "application/json" or packed):

@@ -14,9 +14,10 @@ from quota.api import asked, fill, shapes
 from quota.api.base import ApiHandler, operation
 from quota.api.operation import Access
 from quota.i18n import _
-from quota.leases import Holder
+from quota.leases import Holder, Lease
 from quota.web.parts import HubUnavailable
 from quota.web.problem import Problem, Why
+from quota.web.throttle import Throttle
 from quota.web.words import instant_or_none
 
 _SCOPE = re.compile(r"custom:berth:kit!server=([^/]+)/(.*)")
@@ -58,8 +59,33 @@ def signals_of(report: asked.Report, now: datetime) -> dict[str, Any]:
     return {"kernels": kernels, "terminals": report.terminals}
 
 
-class KitSignals(ApiHandler):
-    """Where the kit of a user's server reports, with that server's token and for that server alone."""
+class KitHandler(ApiHandler):
+    """Base of what a kit may ask, with its server's own token and for that server alone."""
+
+    async def holder(self) -> Holder:
+        """Whose server asks. Raises `Problem`, and `HubUnavailable` where the Hub cannot say."""
+        token = HubAuth.get_token(self.hub_auth, self, in_cookie=False)
+        try:
+            model = await self.hub_auth.user_for_token(token, sync=False) if token else None
+        except HTTPError as error:
+            raise HubUnavailable(str(error.log_message)) from None
+        return holder_of(model)
+
+    async def lease_of(self, holder: Holder) -> Lease:
+        """Its live lease. Raises `Problem`."""
+        lease = await self.in_thread(self.parts.book.live_of, holder)
+        if lease is None:
+            raise Problem(404, Why.NO_LEASE, _("This server holds no lease."))
+        return lease
+
+    def slowly(self, throttle: Throttle, holder: Holder) -> None:
+        """Raises `Problem` where this server comes too often."""
+        if wait := throttle.take(holder, self.parts.clock.now()):
+            raise Problem(429, Why.TOO_OFTEN, _("This server reports too often."), {"Retry-After": str(wait)})
+
+
+class KitSignals(KitHandler):
+    """What the kernels do."""
 
     @operation(
         "Report of the kit in a server",
@@ -70,19 +96,10 @@ class KitSignals(ApiHandler):
     )
     async def post(self) -> shapes.Heard:
         """Kernels and terminals, with the server's own token and for that server alone."""
-        token = HubAuth.get_token(self.hub_auth, self, in_cookie=False)
-        try:
-            model = await self.hub_auth.user_for_token(token, sync=False) if token else None
-        except HTTPError as error:
-            raise HubUnavailable(str(error.log_message)) from None
-        holder = holder_of(model)
-        now = self.parts.clock.now()
-        if wait := self.parts.reports.take(holder, now):
-            raise Problem(429, Why.TOO_OFTEN, _("This server reports too often."), {"Retry-After": str(wait)})
+        holder, now = await self.holder(), self.parts.clock.now()
+        self.slowly(self.parts.reports, holder)
         payload = signals_of(self.body(asked.Report), now)
-        lease = await self.in_thread(self.parts.book.live_of, holder)
-        if lease is None:
-            raise Problem(404, Why.NO_LEASE, _("This server holds no lease."))
+        lease = await self.lease_of(holder)
         await self.in_thread(self.parts.rows.put_signal, lease.id, "kit", payload, now)
         idle = await self.in_thread(self.parts.rows.verdict, lease.id)
         return shapes.Heard(lease_id=lease.id, at=now, idle=fill.verdict(idle))

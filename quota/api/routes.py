@@ -10,6 +10,7 @@ from quota.api.base import ApiHandler
 from quota.api.groups import Groups, GroupUsage, OneGroup
 from quota.api.held import Leases, OneLease, RefundLease, StopLease
 from quota.api.kit import KitSignals
+from quota.api.kit_farewell import KitFarewell
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
 from quota.api.site import Fleet, Prices, Profiles, TheDocument
 
@@ -54,6 +55,7 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "prices": Prices,
     "fleet": Fleet,
     "kit/signals": KitSignals,
+    "kit/farewell": KitFarewell,
     "openapi.json": TheDocument,
 }
 

@@ -232,6 +232,15 @@ class Heard(Shape):
     idle: Verdict | None
 
 
+class Farewell(Shape):
+    """What a kit said of its saving was taken. `stop_after`: until then the server is left to save."""
+
+    lease_id: str
+    began_at: Instant
+    done_at: Instant | None
+    stop_after: Instant | None
+
+
 class Page(Shape):
     """A page of a list. `next` is the cursor of the page after it, null at the end."""
 

@@ -8,7 +8,7 @@ import functools
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 from jupyterhub.services.auth import HubOAuth, HubOAuthenticated, UserNotAllowed
 from tornado.http1connection import HTTP1Connection
@@ -31,8 +31,8 @@ R = TypeVar("R")
 H = TypeVar("H", bound="Handler")
 
 
-def too_large() -> Problem:
-    return Problem(413, Why.TOO_LARGE, _("A request's body may have %(number)s bytes at most.", number=LARGEST_BODY))
+def too_large(limit: int = LARGEST_BODY) -> Problem:
+    return Problem(413, Why.TOO_LARGE, _("A request's body may have %(number)s bytes at most.", number=limit))
 
 
 @stream_request_body
@@ -40,6 +40,7 @@ class Handler(HubOAuthenticated, RequestHandler):
     """Base of pages and REST. Bodies are streamed, so that a large one is refused before it is stored."""
 
     viewer: Viewer
+    largest: ClassVar[int] = LARGEST_BODY
 
     def initialize(self, parts: ServiceParts, threads: Executor) -> None:
         self.parts = parts
@@ -59,23 +60,23 @@ class Handler(HubOAuthenticated, RequestHandler):
             return
         length = self.request.headers.get("Content-Length", "0")
         size = int(length) if length.isascii() and length.isdigit() else 0
-        self.overflow = size > LARGEST_BODY
+        self.overflow = size > self.largest
         if size > LARGEST_DRAINED:
-            self.answer_problem(too_large())
+            self.answer_problem(too_large(self.largest))
         self.early = False
         connection = self.request.connection
         if isinstance(connection, HTTP1Connection):
             connection.set_max_body_size(LARGEST_DRAINED)
 
     def data_received(self, chunk: bytes) -> None:
-        self.overflow = self.overflow or len(self.raw) + len(chunk) > LARGEST_BODY
+        self.overflow = self.overflow or len(self.raw) + len(chunk) > self.largest
         if not self.overflow:
             self.raw += chunk
 
     def read_form(self) -> None:
         """Take the fields of a form from the body. Raises `Problem`."""
         if self.overflow:
-            raise too_large()
+            raise too_large(self.largest)
         kind = self.request.headers.get("Content-Type", "")
         if not kind.startswith("application/x-www-form-urlencoded"):
             return

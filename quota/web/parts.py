@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from quota.answers import Answers
     from quota.bank import Bank
     from quota.book import Book
+    from quota.farewells import Farewells
     from quota.rows import Rows
     from quota.web.throttle import Throttle
 
@@ -135,6 +136,20 @@ class ServiceParts:
     @cached_property
     def reports(self) -> Throttle:
         """How often each server's kit may report. Used on the loop alone."""
+        from quota.web.throttle import Throttle
+
+        return Throttle()
+
+    @cached_property
+    def farewells(self) -> Farewells:
+        """What kits say they saved, in the same book."""
+        from quota.farewells import Farewells
+
+        return Farewells(self.book.store, self.clock)
+
+    @cached_property
+    def saves(self) -> Throttle:
+        """How often each server's kit may tell of its saving. Used on the loop alone."""
         from quota.web.throttle import Throttle
 
         return Throttle()

@@ -20,6 +20,7 @@ class Why(StrEnum):
     FORBIDDEN = "forbidden"
     NOT_FOUND = "not-found"
     NO_LEASE = "no-lease"
+    NOT_STOPPING = "not-stopping"
     METHOD = "method-not-allowed"
     JSON_INVALID = "json-invalid"
     FIELD_INVALID = "field-invalid"
@@ -65,6 +66,7 @@ STATUS: Mapping[Why, int] = {
     Why.FORBIDDEN: 403,
     Why.NOT_FOUND: 404,
     Why.NO_LEASE: 404,
+    Why.NOT_STOPPING: 409,
     Why.METHOD: 405,
     Why.JSON_INVALID: 400,
     Why.FIELD_INVALID: 400,

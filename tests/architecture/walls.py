@@ -28,7 +28,10 @@ PURE: dict[str, frozenset[str]] = {
     "quota/vitals.py": frozenset(),
     "quota/lookalikes.py": frozenset({"confusable_homoglyphs"}),
     "quota/notices.py": frozenset(),
+    "quota/reported.py": frozenset(),
+    "quota/leaving.py": frozenset(),
     "quota/said.py": frozenset(),
+    "quota/wish.py": frozenset(),
     "quota/told.py": frozenset(),
     "quota/i18n.py": frozenset(),  # reads the reader's language from a context variable: an argument of everything
     "quota/web/words.py": frozenset(),
@@ -53,6 +56,8 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/payers.py": frozenset(),
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
+    "idle_culler/evidence.py": frozenset(),
+    "idle_culler/keepbusy.py": frozenset(),
     "hub_config/settings.py": frozenset({"pydantic", "pydantic_core"}),
     "hub_config/settings_auth.py": frozenset({"pydantic"}),
     "hub_config/settings_durations.py": frozenset({"pydantic"}),
@@ -135,6 +140,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/past.py",
         "quota/book_timing.py",  # listens to the engine
         "quota/answers.py",
+        "quota/farewells.py",
         "quota/migrations/*",
         "hub_config/identities.py",  # a table in the Hub's database
         "hub_config/password_table.py",  # another

@@ -87,7 +87,7 @@ def test_every_list_has_pages() -> None:
 
 def test_every_post_that_creates_or_spends_takes_a_key() -> None:
     for address, verb, spec in operations():
-        if verb == "post" and address != "kit/signals":
+        if verb == "post" and not address.startswith("kit/"):
             parameters = DOCUMENT["paths"]["/" + address]["post"]["parameters"]
             assert {"$ref": "#/components/parameters/IdempotencyKey"} in parameters
             assert spec.keyed
