@@ -1,53 +1,87 @@
 """[P] Keep, warn or reclaim: one function, from which both the user's page and the culler's acts come.
 
-In use is: a kernel that executes, however silently; programs of the server that use the CPU (a terminal's, a
-`nohup` job's); a whole GPU that computes. An open tab, a poller, a page that was read is not. What is unknown never
-counts as idle. A reclaim follows a warning by at least the notice, and any use in between withdraws the warning.
+In use is: a kernel that executes, however silently; programs of the server that use the CPU, the disk or the network
+(a terminal's, a `nohup` job's); a GPU of its own that computes. An open tab, a poller, a page that was read, a
+document that saves itself is not. What is unknown never counts as idle. An end for want of use follows a warning by at
+least the notice, and any use in between withdraws the warning.
+
+Five rules end a server: `shutdown` (a time that its user set), `max-age` (whatever it does), `when-done` (its user's
+wish, once nothing runs), `idle`, and `gpu-idle` (a device that is held and not used, whatever the CPU does). The last
+two wait for `Wish.keep_until`; the first two ask neither the kit nor anything else that a user could forge.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 
-from idle_culler.signals import Known, Memory, NotApplicable, Signals, Unknown, remember
+from idle_culler import keepbusy
+from idle_culler.evidence import (
+    CPU_ACTIVE_PERCENT,
+    IO_ACTIVE_BYTES,
+    Evidence,
+    Rule,
+    facts_of,
+    in_use,
+    quiet_words,
+    span,
+    unknown,
+    unused_words,
+)
+from idle_culler.signals import Known, Memory, Signals
 from quota import told
+from quota.leases import StopReason
+from quota.wish import NO_WISH, Wish
 
-#: Percent of one core above which a server's programs count as in use; the agent's `cpu_active_at` has the same.
-CPU_ACTIVE_PERCENT = 5.0
-
+__all__ = [
+    "CPU_ACTIVE_PERCENT",
+    "IO_ACTIVE_BYTES",
+    "Decision",
+    "Evidence",
+    "Keep",
+    "Policy",
+    "Reclaim",
+    "Rule",
+    "Warn",
+    "decide",
+]
 
 #: Ten years, in seconds.
 LONGEST = 315_360_000
+#: The second and last warning comes so long before the end.
+LAST_CALL = timedelta(minutes=2)
+#: "When done": nothing has run for so long.
+DONE_QUIET = timedelta(seconds=60)
 
-
-class Rule(StrEnum):
-    """Why a verdict is what it is; the same words in the book, on pages and in messages."""
-
-    BUSY_KERNEL = "busy-kernel"
-    CPU_ACTIVE = "cpu-active"
-    GPU_ACTIVE = "gpu-active"
-    OFF = "off"
-    BLIND = "blind"
-    RECENT = "recent"
-    IDLE = "idle"
+#: Keys of `berth.toml`, by the field of `Policy` that holds their value.
+KEYS = {
+    "idle_gpu": "idle.with_gpu",
+    "idle_cpu": "idle.without_gpu",
+    "notice": "idle.notice",
+    "gpu_idle": "idle.gpu_idle",
+    "max_age": "idle.max_age",
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Seconds without use after which a server with, or without, a GPU is stopped, and the notice before it.
+    """Seconds without use after which a server with, or without, a GPU is stopped, and the notice before it; seconds
+    after which devices that are held and not used are given back, and after which any server is stopped.
 
-    None is off: never stopped for idleness. Zero is nobody's wish and no way to say off. Raises `ValueError`.
+    None is off. Zero is nobody's wish and no way to say off. `sources` names the key of `berth.toml` of each value
+    that does not come from the plain one. Raises `ValueError`.
     """
 
     idle_gpu: float | None = 1800
     idle_cpu: float | None = 7200
-    notice: float = 300
+    notice: float = 600
+    gpu_idle: float | None = None
+    max_age: float | None = None
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("idle_gpu", "idle_cpu", "notice"):
+        for name in KEYS:
             value = getattr(self, name)
             if value is None and name != "notice":
                 continue
@@ -57,14 +91,9 @@ class Policy:
     def limit(self, gpus: int) -> float | None:
         return self.idle_gpu if gpus else self.idle_cpu
 
-
-@dataclass(frozen=True, slots=True)
-class Evidence:
-    """Why, for machines (`rule`, `facts`: JSON) and for people (`words`, without a full stop)."""
-
-    rule: Rule
-    words: str
-    facts: Mapping[str, object]
+    def key(self, name: str) -> str:
+        """The key of `berth.toml` that a value comes from."""
+        return self.sources.get(name, KEYS[name])
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,109 +104,198 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """It will be reclaimed at `deadline` unless it is used before."""
+    """It will be stopped at `deadline`; for want of use only unless it is used before. `last`: it is the last call."""
 
     evidence: Evidence
     memory: Memory
     deadline: datetime
+    last: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Stop it now: `deadline` has passed, and the warning was given at least a notice ago."""
+    """Stop it now: `deadline` has passed, and the warning that its rule asks for was given at least a notice ago."""
 
     evidence: Evidence
     memory: Memory
     deadline: datetime
+    reason: StopReason = StopReason.IDLE
 
 
 Decision = Keep | Warn | Reclaim
 
 
-def decide(signals: Signals, policy: Policy, now: datetime) -> Decision:
+@dataclass(frozen=True, slots=True)
+class _End:
+    """One rule's end that is near. `stamp` names the memory's warning, None for what its user asked for; `warned_at`
+    is that of the standing one, `base` the end without regard to warnings."""
+
+    rule: Rule
+    reason: StopReason
+    base: datetime
+    words: str
+    stamp: str | None = None
+    warned_at: datetime | None = None
+    limit: float | None = None
+    since: datetime | None = None
+
+    def deadline(self, policy: Policy, now: datetime) -> datetime:
+        if self.stamp is None:
+            return self.base
+        return max(self.base, (self.warned_at or now) + timedelta(seconds=policy.notice))
+
+    def due(self, policy: Policy, now: datetime) -> bool:
+        told_of = self.stamp is None or self.warned_at is not None
+        return told_of and now >= self.deadline(policy, now)
+
+
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """All that the rules look at."""
+
+    signals: Signals
+    policy: Policy
+    now: datetime
+    wish: Wish
+    use: tuple[Rule, str] | None
+    unknown: list[str]
+
+
+def decide(signals: Signals, policy: Policy, now: datetime, wish: Wish = NO_WISH) -> Decision:
     """The verdict on one server at `now` (aware, UTC). The decision's `memory` goes into the next look's signals."""
-    limit = policy.limit(signals.gpus)
-    use = _in_use(signals, now)
-    if use is not None:
-        rule, words = use
-        return _keep(signals, now, rule, words, used_now=True)
-    if limit is None:
-        return _keep(signals, now, Rule.OFF, told.NOT_STOPPED)
-    unknown = _unknown(signals)
-    if unknown:
-        return _keep(signals, now, Rule.BLIND, told.BLIND % {"unknown": "; ".join(unknown)})
-    idle_since = _idle_since(signals)
-    if now - idle_since < _quiet(policy, limit):
-        words = f"{_recent_words(signals, idle_since, now)}; {_rule_words(signals.gpus, limit)}"
-        return _keep(signals, now, Rule.RECENT, words, limit=limit, idle_since=idle_since)
-    return _idle(signals, policy, limit, idle_since, now)
+    case = _Case(signals, policy, now, wish, in_use(signals, now), unknown(signals))
+    rules = (_shutdown, _max_age, _when_done, _idle, _gpu_idle)
+    ends = [end for end in (rule(case) for rule in rules) if end is not None]
+    due = next((end for end in ends if end.due(policy, now)), None)
+    if due is not None:
+        memory = _memory(case, ends)
+        return Reclaim(_end_evidence(case, due, memory), memory, due.deadline(policy, now), due.reason)
+    if not ends:
+        return _keep(case)
+    shown = min(ends, key=lambda end: end.deadline(policy, now))
+    if shown.stamp is not None and shown.warned_at is None:
+        ends = [replace(end, warned_at=now) if end is shown else end for end in ends]
+    memory, deadline = _memory(case, ends), shown.deadline(policy, now)
+    return Warn(_end_evidence(case, shown, memory), memory, deadline, deadline - now <= LAST_CALL)
 
 
-def _idle(signals: Signals, policy: Policy, limit: float, idle_since: datetime, now: datetime) -> Warn | Reclaim:
-    """Idle for long enough to warn. A warning older than the last use was withdrawn by it."""
-    before = signals.memory.warned_at
-    standing = before is not None and idle_since <= before
-    warned_at = before if before is not None and standing else now
-    deadline = max(idle_since + timedelta(seconds=limit), warned_at + timedelta(seconds=policy.notice))
-    memory = _memory(signals, now, warned_at=warned_at)
+# ---- the rules that end a server -----------------------------------------------------------------------------------
+
+
+def _shutdown(case: _Case) -> _End | None:
+    """A time that its user set: whatever runs."""
+    at = case.wish.shutdown_at
+    if at is None or case.now < at - timedelta(seconds=case.policy.notice):
+        return None
+    return _End(Rule.SHUTDOWN, StopReason.SHUTDOWN, at, told.SHUTDOWN_SET % {"time": f"{at:%H:%M}"})
+
+
+def _max_age(case: _Case) -> _End | None:
+    """The site's longest life of a server: whatever runs, and whatever anybody says runs."""
+    started, limit = case.signals.started_at, case.policy.max_age
+    if limit is None or started is None or case.now - started < _quiet(case.policy, limit):
+        return None
+    span_words = span(timedelta(seconds=limit))
+    rule = told.RULE_MAX_AGE % {"span": span_words, "key": case.policy.key("max_age")}
+    words = told.AGED % {"time": f"{started:%H:%M}", "span": span(case.now - started), "rule": rule}
+    base = started + timedelta(seconds=limit)
+    warned = case.signals.memory.age_warned_at
+    return _End(Rule.MAX_AGE, StopReason.MAX_AGE, base, words, "age_warned_at", warned, limit, started)
+
+
+def _when_done(case: _Case) -> _End | None:
+    """Its user's wish: once no kernel runs, no program lives in a terminal and all has been quiet for a minute."""
+    kit = case.signals.kit
+    if not case.wish.when_done or case.use is not None or case.unknown or not isinstance(kit, Known):
+        return None
+    since = _idle_since(case.signals)
+    if kit.value.children or case.now - since < DONE_QUIET:
+        return None
+    words = told.WORK_DONE % {"time": f"{since:%H:%M}"}
+    return _End(Rule.WHEN_DONE, StopReason.SHUTDOWN, since + DONE_QUIET, words, since=since)
+
+
+def _idle(case: _Case) -> _End | None:
+    """Not used at all."""
+    policy, signals, limit = case.policy, case.signals, case.policy.limit(case.signals.gpus)
+    if limit is None or case.use is not None or case.unknown:
+        return None
+    since = _idle_since(signals)
+    if not _near(case, since, limit):
+        return None
+    name, rule = ("idle_gpu", told.RULE_WITH_GPU) if signals.gpus else ("idle_cpu", told.RULE_WITHOUT_GPU)
     words = told.NOT_USED % {
-        "time": f"{idle_since:%H:%M}",
-        "span": _span(now - idle_since),
-        "quiet": _idle_words(signals),
-        "rule": _rule_words(signals.gpus, limit),
+        "time": f"{since:%H:%M}",
+        "span": span(case.now - since),
+        "quiet": quiet_words(signals),
+        "rule": rule % {"span": span(timedelta(seconds=limit)), "key": policy.key(name)},
     }
-    evidence = Evidence(Rule.IDLE, words, _facts(signals, memory, limit, idle_since))
-    if standing and now >= deadline:
-        return Reclaim(evidence, memory, deadline)
-    return Warn(evidence, memory, deadline)
+    warned = _standing(signals.memory.warned_at, since)
+    base = _base(case, since, limit)
+    return _End(Rule.IDLE, StopReason.IDLE, base, words, "warned_at", warned, limit, since)
+
+
+def _gpu_idle(case: _Case) -> _End | None:
+    """A device that is held and not used, whatever the CPU does. A kernel that runs is always use."""
+    policy, signals, limit = case.policy, case.signals, case.policy.gpu_idle
+    quiet = case.use is None or case.use[0] in (Rule.CPU_ACTIVE, Rule.IO_ACTIVE)
+    if limit is None or not quiet or case.unknown or not isinstance(signals.gpu, Known):
+        return None
+    since = _gpu_since(signals)
+    if not _near(case, since, limit):
+        return None
+    words = told.GPU_NOT_USED % {
+        "time": f"{since:%H:%M}",
+        "span": span(case.now - since),
+        "rule": told.RULE_GPU_IDLE % {"span": span(timedelta(seconds=limit)), "key": policy.key("gpu_idle")},
+    }
+    warned = _standing(signals.memory.gpu_warned_at, since)
+    base = _base(case, since, limit)
+    return _End(Rule.GPU_IDLE, StopReason.IDLE, base, words, "gpu_warned_at", warned, limit, since)
+
+
+def _near(case: _Case, since: datetime, limit: float) -> bool:
+    """Unused for long enough to warn, and not kept by its user's wish until then."""
+    keep = case.wish.keep_until
+    if keep is not None and case.now < keep - timedelta(seconds=case.policy.notice):
+        return False
+    return case.now - since >= _quiet(case.policy, limit)
+
+
+def _base(case: _Case, since: datetime, limit: float) -> datetime:
+    end = since + timedelta(seconds=limit)
+    return end if case.wish.keep_until is None else max(end, case.wish.keep_until)
+
+
+def _standing(warned_at: datetime | None, since: datetime) -> datetime | None:
+    """A warning older than the last use was withdrawn by it."""
+    return warned_at if warned_at is not None and since <= warned_at else None
 
 
 def _quiet(policy: Policy, limit: float) -> timedelta:
-    """Time without use before a warning. Where the notice is as long as the limit, half the limit, so that
-    nobody is warned while working."""
+    """Time before a warning. Where the notice is as long as the limit, half the limit, so that nobody is warned while
+    working."""
     return timedelta(seconds=limit - policy.notice if policy.notice < limit else limit / 2)
 
 
-def _in_use(signals: Signals, now: datetime) -> tuple[Rule, str] | None:
-    """The rule by which the server is in use right now, with words."""
-    if isinstance(signals.kit, Known):
-        busy = [kernel for kernel in signals.kit.value.kernels if kernel.busy]
-        if busy:
-            since = min((kernel.busy_since for kernel in busy if kernel.busy_since), default=None)
-            if since is None:
-                return Rule.BUSY_KERNEL, told.KERNEL_RUNS
-            return Rule.BUSY_KERNEL, told.KERNEL_RUNS_SINCE % {"time": f"{since:%H:%M}", "span": _span(now - since)}
-    if isinstance(signals.host, Known) and signals.host.value.cpu_percent > CPU_ACTIVE_PERCENT:
-        return Rule.CPU_ACTIVE, told.PROGRAMS_RUN % {"percent": f"{signals.host.value.cpu_percent:.0f}"}
-    if isinstance(signals.gpu, Known) and signals.gpu.value.util > 0:
-        return Rule.GPU_ACTIVE, told.GPU_RUNS % {"percent": signals.gpu.value.util}
-    return None
-
-
-def _unknown(signals: Signals) -> list[str]:
-    """Everything that would have to be known to call the server idle, and is not."""
-    whys = [s.why for s in (signals.kit, signals.host, signals.gpu) if isinstance(s, Unknown)]
-    if signals.started_at is None:
-        whys.append(told.NO_START)
-    if isinstance(signals.kit, Known):
-        unseen = sum(kernel.busy is None for kernel in signals.kit.value.kernels)
-        if unseen:
-            whys.append(told.KERNEL_UNSEEN if unseen == 1 else told.KERNELS_UNSEEN % {"number": unseen})
-    if not whys and signals.watched_since is None:
-        whys.append(told.GAP)
-    return whys
+# ---- times -----------------------------------------------------------------------------------------------------------
 
 
 def _last_use(signals: Signals) -> datetime | None:
     """The last use on record, this look's and all former ones'."""
-    moments = [signals.memory.active_at, signals.started_at]
-    if isinstance(signals.kit, Known):
-        moments += [kernel.last_execute_at for kernel in signals.kit.value.kernels]
+    moments = [signals.memory.active_at, signals.started_at, *_runs(signals)]
     if isinstance(signals.host, Known):
         moments.append(signals.host.value.cpu_active_at)
+    if isinstance(signals.io, Known):
+        moments.append(signals.io.value.active_at)
     if isinstance(signals.gpu, Known):
         moments.append(signals.gpu.value.active_at)
     return max((m for m in moments if m is not None), default=None)
+
+
+def _runs(signals: Signals) -> list[datetime | None]:
+    """When kernels last executed."""
+    return [k.last_execute_at for k in signals.kit.value.kernels] if isinstance(signals.kit, Known) else []
 
 
 def _idle_since(signals: Signals) -> datetime:
@@ -186,81 +304,90 @@ def _idle_since(signals: Signals) -> datetime:
     return max(known)
 
 
-def _memory(signals: Signals, now: datetime, *, used_now: bool = False, warned_at: datetime | None = None) -> Memory:
+def _gpu_since(signals: Signals) -> datetime:
+    """The same for its devices alone."""
+    known = [signals.started_at, signals.watched_since, _gpu_used(signals)]
+    return max(m for m in known if m is not None)
+
+
+def _gpu_used(signals: Signals) -> datetime | None:
+    """The last use on record that was for a device."""
+    moments = [signals.memory.gpu_used_at, *_runs(signals)]
+    if isinstance(signals.gpu, Known):
+        moments.append(signals.gpu.value.active_at)
+    return max((m for m in moments if m is not None), default=None)
+
+
+# ---- what is kept for the next look ----------------------------------------------------------------------------------
+
+
+def _memory(case: _Case, ends: list[_End]) -> Memory:
+    """Of warnings only those that stand: a keep, or another rule's end alone, withdraws them."""
+    warned = {end.stamp: end.warned_at for end in ends if end.stamp is not None}
+    used, gpu_used = case.use is not None, case.use is not None and case.use[0] in (Rule.BUSY_KERNEL, Rule.GPU_ACTIVE)
     return Memory(
-        active_at=now if used_now else _last_use(signals),
-        watched_since=signals.watched_since,
-        looked_at=now,
-        warned_at=warned_at,
+        active_at=case.now if used else _last_use(case.signals),
+        watched_since=case.signals.watched_since,
+        looked_at=case.now,
+        warned_at=warned.get("warned_at"),
+        gpu_used_at=case.now if gpu_used else _gpu_used(case.signals),
+        gpu_warned_at=warned.get("gpu_warned_at"),
+        age_warned_at=warned.get("age_warned_at"),
+        pattern=_pattern(case),
     )
 
 
-def _keep(
-    signals: Signals,
-    now: datetime,
-    rule: Rule,
-    words: str,
-    *,
-    used_now: bool = False,
-    limit: float | None = None,
-    idle_since: datetime | None = None,
-) -> Keep:
-    """A keep withdraws a standing warning: its memory has none."""
-    memory = _memory(signals, now, used_now=used_now)
-    return Keep(Evidence(rule, words, _facts(signals, memory, limit, idle_since)), memory)
+def _pattern(case: _Case) -> keepbusy.Pattern | None:
+    signals = case.signals
+    ran: datetime | None = None
+    if isinstance(signals.kit, Known) and all(kernel.busy is False for kernel in signals.kit.value.kernels):
+        ran = max([m for m in _runs(signals) if m is not None] or [signals.started_at or case.now])
+    gpu = signals.gpu.value if isinstance(signals.gpu, Known) else None
+    look = keepbusy.Look(gpu.util if gpu else None, gpu.memory_util if gpu else None, ran)
+    return keepbusy.follow(signals.memory.pattern, look, case.now)
 
 
-def _facts(signals: Signals, memory: Memory, limit: float | None, idle_since: datetime | None) -> dict[str, object]:
-    """All values a person may ask for, as JSON; a text in place of a value says why there is none."""
-    kit, host, gpu, hub = signals.kit, signals.host, signals.gpu, signals.hub_activity
-    facts: dict[str, object] = {"limit_s": limit, "idle_since": None if idle_since is None else idle_since.isoformat()}
-    if isinstance(kit, Known):
-        facts["kernels"] = len(kit.value.kernels)
-        facts["busy_kernels"] = sum(kernel.busy is True for kernel in kit.value.kernels)
-        facts["terminals"] = kit.value.terminals
-    else:
-        facts["kernels"] = kit.why
-    facts["cpu_percent"] = host.value.cpu_percent if isinstance(host, Known) else host.why
-    facts["gpu_util"] = gpu.value.util if isinstance(gpu, Known) else gpu.why
-    facts["gpu_memory_mib"] = gpu.value.memory_used_mib if isinstance(gpu, Known) else gpu.why
-    facts["hub_activity"] = hub.value.isoformat() if isinstance(hub, Known) else hub.why
-    facts["memory"] = remember(memory)
-    return facts
+# ---- evidence --------------------------------------------------------------------------------------------------------
 
 
-def _recent_words(signals: Signals, idle_since: datetime, now: datetime) -> str:
+def _end_evidence(case: _Case, end: _End, memory: Memory) -> Evidence:
+    return Evidence(end.rule, end.words, _facts(case, memory, end.limit, end.since))
+
+
+def _facts(case: _Case, memory: Memory, limit: float | None, since: datetime | None) -> dict[str, object]:
+    since_text = None if since is None else since.isoformat()
+    return facts_of(case.signals, case.wish, memory, case.now, limit_s=limit, idle_since=since_text)
+
+
+def _keep(case: _Case) -> Keep:
+    """A keep withdraws standing warnings: its memory has none."""
+    memory, limit = _memory(case, []), case.policy.limit(case.signals.gpus)
+    since = None if case.unknown else _idle_since(case.signals)
+    rule, words = _why_kept(case, limit)
+    shown = since if rule is Rule.RECENT else None
+    unused = unused_words(case.signals, case.now) if case.use is not None else ""
+    words = "; ".join(filter(None, (words, unused)))
+    return Keep(Evidence(rule, words, _facts(case, memory, limit if shown else None, shown)), memory)
+
+
+def _why_kept(case: _Case, limit: float | None) -> tuple[Rule, str]:
+    if case.use is not None:
+        return case.use
+    if limit is None:
+        return Rule.OFF, told.NOT_STOPPED
+    if case.unknown:
+        return Rule.BLIND, told.BLIND % {"unknown": "; ".join(case.unknown)}
+    since, keep = _idle_since(case.signals), case.wish.keep_until
+    if keep is not None and keep > case.now and case.now - since >= _quiet(case.policy, limit):
+        return Rule.KEPT, told.KEPT % {"time": f"{keep:%H:%M}"}
+    name, rule = ("idle_gpu", told.RULE_WITH_GPU) if case.signals.gpus else ("idle_cpu", told.RULE_WITHOUT_GPU)
+    rule_words = rule % {"span": span(timedelta(seconds=limit)), "key": case.policy.key(name)}
+    return Rule.RECENT, f"{_recent_words(case.signals, since, case.now)}; {rule_words}"
+
+
+def _recent_words(signals: Signals, since: datetime, now: datetime) -> str:
     last = _last_use(signals)
-    if last is not None and last < idle_since:
-        return told.WATCHED % {"time": f"{idle_since:%H:%M}"}
-    ago = now - idle_since
-    return told.USED_NOW if ago < timedelta(seconds=1) else told.LAST_USED % {"span": _span(ago)}
-
-
-def _rule_words(gpus: int, limit: float) -> str:
-    """The rule and its value, by the key of `berth.toml` that holds it."""
-    rule = told.RULE_WITH_GPU if gpus else told.RULE_WITHOUT_GPU
-    return rule % {"span": _span(timedelta(seconds=limit))}
-
-
-def _idle_words(signals: Signals) -> str:
-    """What was looked at and found quiet."""
-    quiet = [told.NO_CODE, told.CPU_QUIET % {"percent": f"{CPU_ACTIVE_PERCENT:g}"}]
-    if isinstance(signals.gpu, Known):
-        quiet.append(told.GPU_QUIET)
-    elif isinstance(signals.gpu, NotApplicable) and signals.gpus:
-        quiet.append(told.GPU_SIMULATED if signals.gpu.why == "simulated" else told.GPU_SHARED)
-    return ", ".join(quiet)
-
-
-def _span(length: timedelta) -> str:
-    """A length of time for people: "45 s", "29 min", "5 h 12 min", "4 d 2 h"."""
-    seconds = max(0, int(length.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 2:
-        return told.SECONDS % {"seconds": seconds}
-    if hours < 1:
-        return told.MINUTES % {"minutes": minutes}
-    if days < 1:
-        hm = {"hours": hours, "minutes": minutes % 60}
-        return (told.HOURS_MINUTES if minutes % 60 else told.HOURS) % hm
-    return (told.DAYS_HOURS if hours % 24 else told.DAYS) % {"days": days, "hours": hours % 24}
+    if last is not None and last < since:
+        return told.WATCHED % {"time": f"{since:%H:%M}"}
+    ago = now - since
+    return told.USED_NOW if ago < timedelta(seconds=1) else told.LAST_USED % {"span": span(ago)}

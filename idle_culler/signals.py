@@ -2,11 +2,16 @@
 
 `read` turns the book's signal rows into frozen `Signals`. Three sources matter (each payload is JSON):
 
-* `kit`, from the server itself: `{"kernels": [{"id", "busy", "last_execute_at", "busy_since"}], "terminals": n}`;
-  `busy` true, false or null for unknown; execute messages only (a kernel's status polls and comm messages never count);
-* `host`, from the agent: `{"cpu_percent", "cpu_active_at", "window_s"}` of kernels, terminals and all they started;
-* `gpu`, from the agent: `{"util", "memory_used_mib", "simulated", "active_at"}`; on a shared or simulated device
-  use cannot be told per lease, so the signal is *not applicable* rather than unknown.
+* `kit`, from the server itself, which its user could forge: `{"kernels": [{"id", "busy", "last_execute_at",
+  "busy_since"}], "terminals": n, "children": n, "saved_at"}`; `busy` true, false or null for unknown; execute messages
+  only (a kernel's status polls and comm messages never count). `children` are terminals in which a program runs, and
+  `saved_at` is the last save of a document: both for people to read, since an open tab saves by itself and a program
+  that does something shows in CPU, I/O or GPU;
+* `host`, from the agent: `{"cpu_percent", "cpu_active_at", "io_bytes_per_s", "io_active_at", "processes", "window_s"}`
+  of kernels, terminals and all they started. An agent that knows of no I/O leaves its keys out;
+* `gpu`, from the agent: `{"util", "memory_used_mib", "memory_util", "simulated", "active_at", "reason"}` of the lease's
+  own devices. A simulated device tells nothing, and neither does a shared one whose processes cannot be told apart:
+  then the signal is *not applicable* rather than unknown.
 
 What the Hub calls a user's activity (an open tab and a poller bump it) is carried for people to read and never counts.
 A stamp without a zone is taken as UTC; one that lies in the future counts as now.
@@ -19,6 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
+from idle_culler.keepbusy import Pattern
 from quota import told
 from quota.leases import Lease
 
@@ -63,12 +69,23 @@ class Kernel:
 class Kit:
     kernels: tuple[Kernel, ...]
     terminals: int
+    children: int | None = None  # None: this kit does not say
+    saved_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
     cpu_percent: float  # of one core, over the agent's window, without the notebook server itself
     cpu_active_at: datetime | None  # None: not since the agent began to look
+    processes: int | None = None  # live descendants other than the server and kernels that wait
+
+
+@dataclass(frozen=True, slots=True)
+class Io:
+    """What a server's programs read and write, disk and network, without the notebook server itself."""
+
+    bytes_per_s: float
+    active_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,22 +93,39 @@ class Gpu:
     util: int  # percent
     memory_used_mib: int | None
     active_at: datetime | None
+    memory_util: int | None = None  # percent of the time in which its memory was read or written; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """What one look hands to the next about the same lease; it lives in the verdict's evidence.
 
-    `active_at` is the last use ever seen (a kernel that ran and went away leaves no other trace), `watched_since`
-    the start of the stretch in which no source was silent for longer than `STALE`, `warned_at` when the standing
-    warning was given.
+    `active_at` is the last use ever seen (a kernel that ran and went away leaves no other trace), `gpu_used_at` the
+    last of it that was for a GPU: a kernel that ran, or a device that computed. `watched_since` is the start of the
+    stretch in which no source was silent for longer than `STALE`. Of a warning that stands, `warned_at` (idle),
+    `gpu_warned_at` and `age_warned_at` say since when. `pattern` is what `keepbusy` follows.
     """
 
     active_at: datetime | None = None
     watched_since: datetime | None = None
     looked_at: datetime | None = None
     warned_at: datetime | None = None
+    gpu_used_at: datetime | None = None
+    gpu_warned_at: datetime | None = None
+    age_warned_at: datetime | None = None
+    pattern: Pattern | None = None
 
+
+#: The stamps of a memory by name.
+STAMPS = (
+    "active_at",
+    "watched_since",
+    "looked_at",
+    "warned_at",
+    "gpu_used_at",
+    "gpu_warned_at",
+    "age_warned_at",
+)
 
 NOTHING = Memory()
 
@@ -109,6 +143,7 @@ class Signals:
     hub_activity: Known[datetime] | Unknown
     memory: Memory = NOTHING
     watched_since: datetime | None = None
+    io: Known[Io] | Unknown | NotApplicable = NotApplicable("not measured")
 
 
 def moment(value: object, now: datetime) -> datetime | None:
@@ -134,6 +169,11 @@ def _number(value: object) -> float | None:
     return float(value) if abs(value) < 1e15 else None  # not for NaN either: it compares with nothing
 
 
+def _count(value: object) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number >= 0 else None
+
+
 class _Bad(Exception):
     """A payload that says nothing."""
 
@@ -153,21 +193,34 @@ def _kit(payload: Mapping[str, Any], now: datetime) -> Kit:
     if not isinstance(kernels, list | tuple):
         raise _Bad(told.KERNELS_UNREAD)
     count = _number(terminals)
-    return Kit(tuple(_kernel(raw, now) for raw in kernels), int(count) if count is not None else 0)
+    return Kit(
+        tuple(_kernel(raw, now) for raw in kernels),
+        int(count) if count is not None else 0,
+        _count(payload.get("children")),
+        moment(payload.get("saved_at"), now),
+    )
 
 
 def _host(payload: Mapping[str, Any], now: datetime) -> Host:
     percent = _number(payload.get("cpu_percent"))
     if percent is None or percent < 0:
         raise _Bad(told.CPU_UNREAD)
-    return Host(percent, moment(payload.get("cpu_active_at"), now))
+    return Host(percent, moment(payload.get("cpu_active_at"), now), _count(payload.get("processes")))
+
+
+def _io(payload: Mapping[str, Any], now: datetime) -> Io:
+    rate = _number(payload.get("io_bytes_per_s"))
+    if rate is None or rate < 0:
+        raise _Bad(told.IO_UNREAD)
+    return Io(rate, moment(payload.get("io_active_at"), now))
 
 
 def _gpu(payload: Mapping[str, Any], now: datetime) -> Gpu:
     util, memory = _number(payload.get("util")), _number(payload.get("memory_used_mib"))
     if util is None or not 0 <= util <= 100:
         raise _Bad(told.GPU_UNREAD)
-    return Gpu(int(util), None if memory is None else int(memory), moment(payload.get("active_at"), now))
+    traffic = _count(payload.get("memory_util"))
+    return Gpu(int(util), None if memory is None else int(memory), moment(payload.get("active_at"), now), traffic)
 
 
 #: A source's last report: when it came, and what it said.
@@ -204,18 +257,41 @@ def _read_host(rows: Mapping[str, Row], now: datetime) -> Known[Host] | Unknown:
         return Unknown(str(bad))
 
 
+def _read_io(
+    rows: Mapping[str, Row], host: Known[Host] | Unknown, now: datetime
+) -> Known[Io] | Unknown | NotApplicable:
+    """A report of the host without the keys comes from an agent that measures no I/O."""
+    row = rows.get("host")
+    if row is None or not isinstance(row[1], Mapping) or "io_bytes_per_s" not in row[1]:
+        return NotApplicable("not measured")
+    if isinstance(host, Unknown):
+        return Unknown(host.why)
+    try:
+        return Known(_io(row[1], now), host.at)
+    except _Bad as bad:
+        return Unknown(str(bad))
+
+
 def _read_gpu(lease: Lease, rows: Mapping[str, Row], now: datetime) -> Known[Gpu] | Unknown | NotApplicable:
     if lease.count == 0:
         return NotApplicable("no GPU")
     if lease.simulated:
         return NotApplicable("simulated")
-    if lease.share < WHOLE:
+    if lease.share < WHOLE and _untold(rows):
         return NotApplicable("shared")
     try:
         at, payload = _report(rows, "gpu", told.GPU_READER, now)
         return Known(_gpu(payload, now), at)
     except _Bad as bad:
         return Unknown(str(bad))
+
+
+def _untold(rows: Mapping[str, Row]) -> bool:
+    """Nobody says what one of several on a shared device does with it. A reader that failed says otherwise: then
+    it is unknown."""
+    row = rows.get("gpu")
+    payload = row[1] if row is not None and isinstance(row[1], Mapping) else {}
+    return payload.get("util") is None and payload.get("reason", "shared") == "shared"
 
 
 def read(
@@ -231,7 +307,8 @@ def read(
     """
     started = moment(lease.started_at, now)
     kit, host, gpu = _read_kit(rows, now), _read_host(rows, now), _read_gpu(lease, rows, now)
-    blind = started is None or any(isinstance(signal, Unknown) for signal in (kit, host, gpu))
+    io = _read_io(rows, host, now)
+    blind = started is None or any(isinstance(signal, Unknown) for signal in (kit, host, io, gpu))
     return Signals(
         lease_id=lease.id,
         gpus=lease.count,
@@ -242,6 +319,7 @@ def read(
         hub_activity=hub_activity,
         memory=memory,
         watched_since=None if blind or started is None else _watched_since(started, memory, now),
+        io=io,
     )
 
 
@@ -256,15 +334,15 @@ def _watched_since(started: datetime, memory: Memory, now: datetime) -> datetime
     return started if now - started <= STALE else now
 
 
-def remember(memory: Memory) -> dict[str, str | None]:
+def remember(memory: Memory) -> dict[str, object]:
     """A memory as the evidence of a verdict carries it: RFC 3339 in UTC."""
-    stamps = {
-        "active_at": memory.active_at,
-        "watched_since": memory.watched_since,
-        "looked_at": memory.looked_at,
-        "warned_at": memory.warned_at,
-    }
-    return {name: None if stamp is None else stamp.isoformat() for name, stamp in stamps.items()}
+    kept: dict[str, object] = {}
+    for name in STAMPS:
+        stamp = getattr(memory, name)
+        kept[name] = None if stamp is None else stamp.isoformat()
+    if memory.pattern is not None:
+        kept["pattern"] = memory.pattern.to_json()
+    return kept
 
 
 def recall(evidence: object, now: datetime) -> Memory:
@@ -272,9 +350,15 @@ def recall(evidence: object, now: datetime) -> Memory:
     kept = evidence.get("memory") if isinstance(evidence, Mapping) else None
     if not isinstance(kept, Mapping):
         return NOTHING
-    return Memory(
-        active_at=moment(kept.get("active_at"), now),
-        watched_since=moment(kept.get("watched_since"), now),
-        looked_at=moment(kept.get("looked_at"), now),
-        warned_at=moment(kept.get("warned_at"), now),
-    )
+    stamps = {name: moment(kept.get(name), now) for name in STAMPS}
+    return Memory(**stamps, pattern=_pattern(kept.get("pattern"), now))
+
+
+def _pattern(kept: object, now: datetime) -> Pattern | None:
+    if not isinstance(kept, Mapping):
+        return None
+    since, at = moment(kept.get("since"), now), moment(kept.get("at"), now)
+    low, high = _count(kept.get("low")), _count(kept.get("high"))
+    if since is None or at is None or low is None or high is None:
+        return None
+    return Pattern(since, at, low, high)

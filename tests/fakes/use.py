@@ -10,11 +10,13 @@ from idle_culler.decide import Decision, Policy, decide
 from idle_culler.signals import NOTHING, Memory, Row, read
 from quota.leases import Holder, Lease, Price, Slot, State, Target
 from quota.units import MicroCredits, MilliGpu
+from quota.wish import NO_WISH, Wish
 from tests.fakes.clock import START
 
 NOW = START
 DAY = 86400
-DEFAULT = Policy()
+#: With a notice of five minutes.
+DEFAULT = Policy(notice=300)
 
 
 def ago(seconds: float, now: datetime = NOW) -> datetime:
@@ -56,16 +58,19 @@ def kernel(busy: bool | None = False, last: float | None = None, since: float | 
     return {"id": "k", "busy": busy, "last_execute_at": text(last), "busy_since": text(since)}
 
 
-def kit(*kernels: dict[str, Any], terminals: int = 0, age: float = 5) -> dict[str, Row]:
-    return {"kit": (ago(age), {"kernels": list(kernels), "terminals": terminals})}
+def kit(*kernels: dict[str, Any], terminals: int = 0, age: float = 5, **more: Any) -> dict[str, Row]:
+    return {"kit": (ago(age), {"kernels": list(kernels), "terminals": terminals, **more})}
 
 
-def host(percent: float | None = 0.2, active: float | None = None, age: float = 5) -> dict[str, Row]:
-    return {"host": (ago(age), {"cpu_percent": percent, "cpu_active_at": text(active), "window_s": 10.0})}
+def host(percent: float | None = 0.2, active: float | None = None, age: float = 5, **more: Any) -> dict[str, Row]:
+    """Without `io_bytes_per_s` it is the report of an agent that measures none."""
+    return {"host": (ago(age), {"cpu_percent": percent, "cpu_active_at": text(active), "window_s": 10.0, **more})}
 
 
-def gpu(util: int | None = 0, active: float | None = None, age: float = 5, memory: int = 20_000) -> dict[str, Row]:
-    payload = {"util": util, "memory_used_mib": memory, "simulated": False, "active_at": text(active)}
+def gpu(
+    util: int | None = 0, active: float | None = None, age: float = 5, memory: int = 20_000, **more: Any
+) -> dict[str, Row]:
+    payload = {"util": util, "memory_used_mib": memory, "simulated": False, "active_at": text(active), **more}
     return {"gpu": (ago(age), payload)}
 
 
@@ -90,7 +95,8 @@ def judge(
     of: Lease | None = None,
     policy: Policy = DEFAULT,
     now: datetime = NOW,
+    wish: Wish = NO_WISH,
 ) -> Decision:
     """From rows to a verdict, the way the culler goes."""
     made = lease() if of is None else of
-    return decide(read(made, rows, memory, now), policy, now)
+    return decide(read(made, rows, memory, now), policy, now, wish)

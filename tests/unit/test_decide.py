@@ -12,7 +12,7 @@ import pytest
 from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
 from idle_culler.signals import NOTHING, Known, Memory, Row, read
 from quota.leases import Lease
-from tests.fakes.use import DAY, NOW, ago, gpu, host, judge, kernel, kit, lease, quiet, text, watched
+from tests.fakes.use import DAY, DEFAULT, NOW, ago, gpu, host, judge, kernel, kit, lease, quiet, text, watched
 
 LONG = watched()
 WARNED = watched(warned=301)
@@ -27,7 +27,7 @@ class Case:
     rows: dict[str, Row]
     memory: Memory = LONG
     of: Lease = field(default_factory=lease)
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = DEFAULT
 
 
 CASES = [
@@ -60,15 +60,24 @@ CASES = [
     Case("x24-other-ide-without-a-kit", Keep, Rule.BLIND, {**host(0.0, DAY), **gpu()}, WARNED),
     Case("x24-other-ide-that-computes", Keep, Rule.CPU_ACTIVE, {**host(40.0, 2), **gpu()}, WARNED),
     # A shared or simulated GPU tells nothing about one lease: neither use nor blindness
-    Case("shared-gpu-of-others-at-90", Reclaim, Rule.IDLE, {**quiet(), **gpu(90)}, WARNED, lease(share=250)),
+    Case("shared-gpu-untold", Reclaim, Rule.IDLE, {**quiet(), **gpu(None, reason="shared")}, WARNED, lease(share=250)),
+    Case("shared-gpu-own-use-told", Keep, Rule.GPU_ACTIVE, {**quiet(), **gpu(12)}, WARNED, lease(share=250)),
+    Case(
+        "shared-gpu-reader-fails",
+        Keep,
+        Rule.BLIND,
+        {**quiet(), **gpu(None, reason="unknown")},
+        WARNED,
+        lease(share=250),
+    ),
     Case("simulated-gpu", Reclaim, Rule.IDLE, {**kit(kernel()), **host()}, WARNED, lease(simulated=True)),
     Case("cpu-server-needs-no-gpu-signal", Reclaim, Rule.IDLE, {**kit(kernel()), **host()}, WARNED, lease(0)),
     # I13: with a GPU shorter than without
     Case("i13-gpu-45-min", Warn, Rule.IDLE, quiet(last=2700)),
     Case("i13-cpu-45-min", Keep, Rule.RECENT, {**kit(kernel(last=2700)), **host()}, LONG, lease(0)),
     Case("i13-cpu-116-min", Warn, Rule.IDLE, {**kit(kernel(last=6960)), **host()}, LONG, lease(0)),
-    Case("i13-off-for-gpu", Keep, Rule.OFF, quiet(last=DAY), WARNED, policy=Policy(idle_gpu=None)),
-    Case("i13-off-for-cpu-only", Warn, Rule.IDLE, quiet(last=DAY), policy=Policy(idle_cpu=None)),
+    Case("i13-off-for-gpu", Keep, Rule.OFF, quiet(last=DAY), WARNED, policy=Policy(None, notice=300)),
+    Case("i13-off-for-cpu-only", Warn, Rule.IDLE, quiet(last=DAY), policy=Policy(idle_cpu=None, notice=300)),
     # I16: memory held is not use
     Case("i16-20-gb-held-at-0-percent", Warn, Rule.IDLE, {**quiet(last=2000), **gpu(0, 2000, memory=20_480)}),
     # X25: age is not idleness
@@ -107,8 +116,8 @@ def test_verdicts(case: Case) -> None:
 def test_i03_an_open_tab_and_a_poller_change_nothing() -> None:
     """What the Hub calls activity is the same server, judged the same."""
     seen = Known(NOW, NOW)
-    with_tab = decide(read(lease(), quiet(last=DAY), WARNED, NOW, seen), Policy(), NOW)
-    without = decide(read(lease(), quiet(last=DAY), WARNED, NOW), Policy(), NOW)
+    with_tab = decide(read(lease(), quiet(last=DAY), WARNED, NOW, seen), DEFAULT, NOW)
+    without = decide(read(lease(), quiet(last=DAY), WARNED, NOW), DEFAULT, NOW)
     assert isinstance(with_tab, Reclaim) and isinstance(without, Reclaim)
     assert with_tab.deadline == without.deadline
     assert with_tab.evidence.facts["hub_activity"] == NOW.isoformat()

@@ -81,7 +81,7 @@ def test_i07_a_gpu_reading_that_is_none_is_unknown_never_zero(util: Any) -> None
     ids=["cpu", "simulated", "shared"],
 )
 def test_where_a_gpu_cannot_tell_of_one_lease(of: Any, why: str) -> None:
-    assert read(of, gpu(90), NOTHING, NOW).gpu == NotApplicable(why)
+    assert read(of, gpu(None, reason=why), NOTHING, NOW).gpu == NotApplicable(why)
 
 
 @pytest.mark.parametrize(
