@@ -17,35 +17,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from idle_culler import keepbusy
-from idle_culler.evidence import (
-    CPU_ACTIVE_PERCENT,
-    IO_ACTIVE_BYTES,
-    Evidence,
-    Rule,
-    facts_of,
-    in_use,
-    quiet_words,
-    span,
-    unknown,
-    unused_words,
-)
+from idle_culler.evidence import Evidence, facts_of, in_use, quiet_words, span, unknown, unused_words
+from idle_culler.evidence import Rule as Rule
 from idle_culler.signals import Known, Memory, Signals
 from quota import told
 from quota.leases import StopReason
 from quota.wish import NO_WISH, Wish
-
-__all__ = [
-    "CPU_ACTIVE_PERCENT",
-    "IO_ACTIVE_BYTES",
-    "Decision",
-    "Evidence",
-    "Keep",
-    "Policy",
-    "Reclaim",
-    "Rule",
-    "Warn",
-    "decide",
-]
 
 #: Ten years, in seconds.
 LONGEST = 315_360_000
@@ -366,7 +343,8 @@ def _keep(case: _Case) -> Keep:
     rule, words = _why_kept(case, limit)
     shown = since if rule is Rule.RECENT else None
     unused = unused_words(case.signals, case.now) if case.use is not None else ""
-    words = "; ".join(filter(None, (words, unused)))
+    when_done = told.WHEN_DONE if case.wish.when_done else ""
+    words = "; ".join(filter(None, (words, unused, when_done)))
     return Keep(Evidence(rule, words, _facts(case, memory, limit if shown else None, shown)), memory)
 
 
