@@ -1,7 +1,8 @@
 """[A] The idle culler: one look at every running lease each cycle, and the way from a verdict to a stop.
 
-A reclaim goes one way: the signals are read again right before it, the intent is durable in the book, then the Hub is
-asked to stop the server. If the Hub is deaf, the next cycle asks again, and the agent ends the lease meanwhile.
+All leases' signals are read together, judged one by one and written together. A reclaim goes one way: the signals are
+read again right before it, the intent is durable in the book, and when the grace for saving is over the Hub is asked to
+stop the server. If the Hub is deaf, the next cycle asks again, and the agent ends the lease meanwhile.
 """
 
 from __future__ import annotations
@@ -16,32 +17,45 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
-from idle_culler.ports import SCOPES, CullerBook, CullerRows, HubApi, HubForbidden, HubUnavailable
-from idle_culler.signals import STALE, Known, Memory, Unknown, read, recall
+from idle_culler.decide import Decision, Policy, Reclaim, decide
+from idle_culler.ports import (
+    SCOPES,
+    CullerAlerts,
+    CullerBook,
+    CullerRows,
+    CullerWishes,
+    HubApi,
+    HubForbidden,
+    HubUnavailable,
+    NoWishes,
+)
+from idle_culler.recording import ROLE, Looked, Recorder
+from idle_culler.signals import Known, Memory, Row, Unknown, read
 from quota import tracing
-from quota.errors import NotFound
+from quota.errors import Refused
 from quota.leases import HolderKind, Lease, State, StopReason, Target
-from quota.notices import idle_stop, idle_warning
+from quota.notices import idle_stop
 from quota.ports import Clock, Nobody, Notifier
 from quota.told import HUB_NONE, HUB_SILENT
 from quota.vitals import Vitals, to_note
+from quota.wish import NO_WISH, Wish
 
 log = logging.getLogger("berth.idle_culler")
 
-ROLE = "idle-culler"
 BEAT_SECONDS = 10.0
-#: A verdict that says the same is written again this often, so that readers see that somebody looks.
-SAME_AGAIN = timedelta(seconds=60)
 #: The Hub waits up to 10 s for each server that it stops.
 STOPS_AT_ONCE = 8
+
+#: Reasons for which the culler stops servers.
+OURS = frozenset({StopReason.IDLE, StopReason.MAX_AGE, StopReason.SHUTDOWN})
 
 Activity = Mapping[tuple[str, str], datetime | None]
 
 
 @dataclass(frozen=True)
 class CullerParts:
-    """What the culler is made of. `boot` is the random id of this process's life."""
+    """What the culler is made of. `boot` is the random id of this process's life, `grace` the time that a server has
+    for saving after it was told to stop."""
 
     book: CullerBook
     rows: CullerRows
@@ -50,6 +64,9 @@ class CullerParts:
     policy: Callable[[Lease], Policy]
     cycle_seconds: float = 30.0
     notifier: Notifier = field(default_factory=Nobody)
+    wishes: CullerWishes = field(default_factory=NoWishes)
+    alerts: CullerAlerts | None = None
+    grace: timedelta = timedelta(0)
     boot: str = field(default_factory=lambda: f"{ROLE}-{secrets.token_hex(8)}")
     host: str = field(default_factory=socket.gethostname)
 
@@ -63,24 +80,13 @@ class Cycle:
     reclaimed: int
 
 
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The last verdict on record about a lease."""
-
-    kind: str
-    rule: str
-    deadline: datetime | None
-    at: datetime | None
-    told_blind: bool  # whether the history says that it is blind
-
-
 class Culler:
     """Holds what one look must hand to the next. `cycle` is all of its work; `health` says how it goes."""
 
     def __init__(self, parts: CullerParts) -> None:
         self._parts = parts
         self._memory: dict[str, Memory] = {}
-        self._written: dict[str, Written] = {}
+        self._recorder = Recorder(parts.rows, parts.clock, parts.notifier, parts.alerts)
         self._may: bool | None = None  # whether the token has its scopes; None: not yet asked
         self._troubles: list[str] | None = None  # None: no cycle has ended yet
         self._last_success: datetime | None = None
@@ -101,7 +107,7 @@ class Culler:
         gauges = {"cycle_period_seconds": self._parts.cycle_seconds}
         if self._took is not None:
             gauges["cycle_duration_seconds"] = round(self._took, 6)
-            gauges["blind_leases"] = sum(written.rule == Rule.BLIND for written in self._written.values())
+            gauges["blind_leases"] = self._recorder.blind()
         counts = {**self._counts, **self._parts.notifier.counts()}
         return Vitals(self.health(), self._last_success, counts, gauges)
 
@@ -133,7 +139,7 @@ class Culler:
         self._forget({lease.id for lease in leases})
         activity = await self._ask_hub(troubles)
         healthy_hub = not troubles
-        due, failed = await self._judge_all(leases, activity)
+        due, failed = await asyncio.to_thread(self._judge_all, leases, activity, troubles)
         if failed:
             troubles.append(f"{failed} of {len(leases)} leases could not be judged")
         again = [lease for lease in leases if self._to_end(lease)]
@@ -171,65 +177,62 @@ class Culler:
 
     # Verdicts
 
-    async def _judge_all(self, leases: Sequence[Lease], activity: Activity | None) -> tuple[list[Lease], int]:
-        """The leases to reclaim, and how many could not be judged: one bad row never hides another lease."""
-        due: list[Lease] = []
-        failed = 0
-        for lease in leases:
-            if lease.state is not State.RUNNING or lease.target is not Target.RUN:
-                continue
+    def _judge_all(
+        self, leases: Sequence[Lease], activity: Activity | None, troubles: list[str]
+    ) -> tuple[list[Lease], int]:
+        """The leases to reclaim, and how many could not be judged: one bad row never hides another lease. What is to
+        be reclaimed is not put on record yet, as that asks for a second look."""
+        running = [lease for lease in leases if lease.state is State.RUNNING and lease.target is Target.RUN]
+        new = [lease.id for lease in running if lease.id not in self._memory]
+        if new:
+            self._memory |= self._recorder.recall(new)
+        rows, wishes = self._parts.rows.watched(), self._wishes(running)
+        due, looked = list[Lease](), list[Looked]()
+        for lease in running:
             try:
-                decision = await asyncio.to_thread(self._look, lease, activity)
-                if isinstance(decision, Reclaim):
-                    due.append(lease)
-            except NotFound:
-                continue  # it ended meanwhile
+                decision = self._decide(lease, rows.get(lease.id, {}), wishes[lease.id], activity)
             except Exception:
-                failed += 1
                 log.exception("Lease %s of %s could not be judged", lease.id, lease.holder)
-        return due, failed
+                continue
+            if isinstance(decision, Reclaim):
+                due.append(lease)
+            else:
+                looked.append((lease, decision))
+        written = self._recorder.write(looked)
+        self._memory |= {lease.id: decision.memory for lease, decision in written}
+        self._alert(written, troubles)
+        return due, len(running) - len(due) - len(written)
 
-    def _look(self, lease: Lease, activity: Activity | None) -> Decision:
-        """Judge one lease and put it on record, unless it is to be reclaimed: that asks for a second look."""
-        decision = self._decide(lease, activity)
-        if not isinstance(decision, Reclaim):
-            self._record(lease, decision)
-        return decision
+    def _wishes(self, running: Sequence[Lease]) -> Mapping[str, Wish]:
+        """What users want, by lease; one that cannot be read is missing, so that its lease is not judged."""
+        ids = [lease.id for lease in running]
+        try:
+            found = self._parts.wishes.of(ids)
+        except Refused:
+            raise
+        except Exception:
+            log.exception("Wishes could not be read together")
+            return self._wishes_one_by_one(ids)
+        return {**dict.fromkeys(ids, NO_WISH), **found}
 
-    def _decide(self, lease: Lease, activity: Activity | None) -> Decision:
+    def _wishes_one_by_one(self, ids: Sequence[str]) -> Mapping[str, Wish]:
+        found: dict[str, Wish] = {}
+        for lease_id in ids:
+            with contextlib.suppress(Exception):  # told by the caller, who then does not judge it
+                found[lease_id] = self._parts.wishes.of([lease_id]).get(lease_id, NO_WISH)
+        return found
+
+    def _decide(self, lease: Lease, rows: Mapping[str, Row], wish: Wish, activity: Activity | None) -> Decision:
         now = self._parts.clock.now()
-        if lease.id not in self._memory:
-            self._recall(lease, now)
-        rows = self._parts.rows.signals(lease.id)
         signals = read(lease, rows, self._memory[lease.id], now, _activity_of(lease, activity, now))
-        return decide(signals, self._parts.policy(lease), now)
+        return decide(signals, self._parts.policy(lease), now, wish)
 
-    def _recall(self, lease: Lease, now: datetime) -> None:
-        """What a culler before this one knew about the lease."""
-        last = self._parts.rows.verdict(lease.id)
-        self._memory[lease.id] = recall(last.evidence if last else None, now)
-        if last is not None:
-            self._written[lease.id] = Written(last.kind, last.rule, None, None, last.rule == Rule.BLIND)
-
-    def _record(self, lease: Lease, decision: Decision) -> None:
-        """The verdict into the book when it says something new or was written some time ago; changes are events.
-
-        Only what was written is remembered, so a warning that nobody could have read is none.
-        """
-        now, kind, rule = self._parts.clock.now(), _kind(decision), decision.evidence.rule
-        deadline = None if isinstance(decision, Keep) else decision.deadline
-        before = self._written.get(lease.id)
-        if before is None or not _same_again(before, kind, rule, deadline, now):
-            words, facts = decision.evidence.words, decision.evidence.facts
-            self._parts.rows.put_verdict(lease.id, now, kind, rule, words, facts, deadline)
-            told_blind = rule is Rule.BLIND and (_told_blind(before) or _up_for(lease, now) > STALE)
-            self._written[lease.id] = after = Written(kind, rule, deadline, now, told_blind)
-            if _worth_telling(before, after):
-                told = {"kind": kind, "rule": rule.value, "words": words, "before": before.kind if before else None}
-                self._parts.rows.add_event("idle-verdict", lease.id, lease.account_id, ROLE, told)
-            if isinstance(decision, Warn) and (before is None or before.kind != kind):
-                self._parts.notifier.deliver(idle_warning(lease, words, decision.deadline, now))
-        self._memory[lease.id] = decision.memory
+    def _alert(self, looked: Sequence[Looked], troubles: list[str]) -> None:
+        try:
+            self._recorder.alert(looked)
+        except Exception as error:
+            log.exception("Alerts could not be raised")
+            troubles.append(f"alerts could not be raised ({type(error).__name__})")
 
     # Reclaim
 
@@ -245,7 +248,8 @@ class Culler:
             return False
         told = {"event": "lease-reclaimed", "lease": lease.id, "user": lease.holder.user, "server": lease.holder.server}
         log.info("Reclaiming %s of %s: %s", stopping.id, stopping.holder, stopping.stop_detail, extra=told)
-        await self._end(stopping, troubles)
+        if self._to_end(stopping):
+            await self._end(stopping, troubles)
         return True
 
     def _intend(self, lease_id: str, activity: Activity | None) -> Lease | None:
@@ -253,24 +257,31 @@ class Culler:
         lease = self._parts.book.lease(lease_id)
         if lease.state is not State.RUNNING or lease.target is not Target.RUN:
             return None
-        decision = self._decide(lease, activity)
-        self._record(lease, decision)
+        rows, wish = self._parts.rows.signals(lease.id), self._parts.wishes.of([lease.id]).get(lease.id, NO_WISH)
+        decision = self._decide(lease, rows, wish, activity)
+        if not self._recorder.write([(lease, decision)]):
+            return None
+        self._memory[lease.id] = decision.memory
         if not isinstance(decision, Reclaim):
             return None
+        now, words = self._parts.clock.now(), decision.evidence.words
         stopping = self._parts.book.request_stop(
-            lease.id, StopReason.IDLE, detail=decision.evidence.words, by=ROLE, stop_after=self._parts.clock.now()
+            lease.id, decision.reason, detail=words, by=ROLE, stop_after=now + self._parts.grace
         )
-        if stopping.target is not Target.STOP or stopping.stop_reason is not StopReason.IDLE:
+        if stopping.target is not Target.STOP or stopping.stop_reason is not decision.reason:
             return None
-        self._parts.notifier.deliver(idle_stop(stopping, decision.evidence.words, self._parts.clock.now()))
+        if decision.reason is StopReason.IDLE:
+            self._parts.notifier.deliver(idle_stop(stopping, words, now))
         return stopping
 
     def _to_end(self, lease: Lease) -> bool:
-        """A reclaim of an earlier cycle that is still running: the Hub was deaf, or is slow."""
+        """A reclaim that is still running and whose grace is over, perhaps of an earlier cycle: the Hub was deaf, or is
+        slow."""
         return (
             lease.state is State.RUNNING
             and lease.target is Target.STOP
-            and lease.stop_reason is StopReason.IDLE
+            and lease.stop_reason in OURS
+            and lease.stop_by == ROLE
             and (lease.stop_after is None or lease.stop_after <= self._parts.clock.now())
         )
 
@@ -294,7 +305,7 @@ class Culler:
     def _forget(self, there: set[str]) -> None:
         for lease_id in self._memory.keys() - there:
             del self._memory[lease_id]
-            self._written.pop(lease_id, None)
+        self._recorder.forget(there)
 
     # Heartbeat
 
@@ -305,31 +316,6 @@ class Culler:
             await asyncio.to_thread(parts.rows.beat, parts.boot, ROLE, parts.host, to_note(self.vitals()))
         except Exception:
             log.exception("The heartbeat could not be written")
-
-
-def _kind(decision: Decision) -> str:
-    return "keep" if isinstance(decision, Keep) else "warn" if isinstance(decision, Warn) else "reclaim"
-
-
-def _same_again(before: Written, kind: str, rule: Rule, deadline: datetime | None, now: datetime) -> bool:
-    """The same was written a moment ago."""
-    same = (before.kind, before.rule, before.deadline) == (kind, rule.value, deadline)
-    return same and before.at is not None and timedelta(0) <= now - before.at < SAME_AGAIN  # a clock may be set back
-
-
-def _told_blind(before: Written | None) -> bool:
-    return before is not None and before.told_blind
-
-
-def _up_for(lease: Lease, now: datetime) -> timedelta:
-    return now - (lease.started_at or lease.requested_at)
-
-
-def _worth_telling(before: Written | None, after: Written) -> bool:
-    """What becomes history: another verdict, and blindness that lasts beyond a server's first moments. The coming
-    and going of use is not history."""
-    changed = after.kind != (before.kind if before else "keep")
-    return changed or after.told_blind != _told_blind(before)
 
 
 def _activity_of(lease: Lease, activity: Activity | None, now: datetime) -> Known[datetime] | Unknown:

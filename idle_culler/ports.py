@@ -10,6 +10,8 @@ from typing import Any, Protocol
 
 from quota.errors import BerthError
 from quota.leases import Holder, Lease, StopReason
+from quota.verdicts import Told, Verdict
+from quota.wish import NO_WISH, Wish
 
 #: What the culler's token must be able to do, nothing more (DESIGN: processes).
 SCOPES = ("list:users", "read:users:activity", "read:servers", "delete:servers")
@@ -73,46 +75,58 @@ class CullerBook(Protocol):
     ) -> Lease: ...
 
 
-class VerdictRow(Protocol):
-    """A verdict as the book keeps it (`quota.rows.Verdict`)."""
-
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def rule(self) -> str: ...
-
-    @property
-    def evidence(self) -> Mapping[str, Any]: ...
-
-
 class CullerRows(Protocol):
-    """Signals, verdicts, events, heartbeats (`quota.rows.Rows`). Calls block."""
+    """Signals, verdicts, history, heartbeats (`quota.rows.Rows`). Calls block."""
+
+    def watched(self) -> Mapping[str, Mapping[str, tuple[datetime, Any]]]:
+        """The signals of every live lease by source; None in place of a payload that cannot be read."""
+        ...
 
     def signals(self, lease_id: str) -> Mapping[str, tuple[datetime, Mapping[str, Any]]]: ...
 
-    def verdict(self, lease_id: str) -> VerdictRow | None: ...
+    def verdicts(self, of: Sequence[str] | None = None) -> Mapping[str, Verdict]:
+        """The latest verdict on every live lease, or on some."""
+        ...
 
-    def put_verdict(
-        self,
-        lease_id: str,
-        at: datetime,
-        kind: str,
-        rule: str,
-        words: str,
-        evidence: Mapping[str, Any],
-        deadline: datetime | None,
-    ) -> None: ...
+    def verdict(self, lease_id: str) -> Verdict | None: ...
 
-    def add_event(
-        self,
-        kind: str,
-        lease_id: str | None = None,
-        account_id: int | None = None,
-        by: str = "",
-        detail: Mapping[str, Any] | None = None,
-    ) -> None: ...
+    def put_verdicts(self, verdicts: Sequence[Verdict], told: Sequence[Told] = ()) -> None:
+        """All of them, and what of it becomes history, in one transaction."""
+        ...
 
     def beat(self, boot: str, role: str, host: str, note: str = "") -> None: ...
 
     def drop_beat(self, boot: str) -> None: ...
+
+
+class CullerWishes(Protocol):
+    """What users want of the end of their servers (`quota.wishes.Wishes`). Blocks."""
+
+    def of(self, lease_ids: Sequence[str]) -> Mapping[str, Wish]: ...
+
+
+class NoWishes:
+    """Where nobody can wish anything."""
+
+    def of(self, lease_ids: Sequence[str]) -> Mapping[str, Wish]:
+        return dict.fromkeys(lease_ids, NO_WISH)
+
+
+class Standing(Protocol):
+    """An alert that stands (`quota.alerts.Alert`)."""
+
+    @property
+    def key(self) -> str: ...
+
+    @property
+    def kind(self) -> str: ...
+
+
+class CullerAlerts(Protocol):
+    """What administrators should look at (`quota.alerts.Alerts`). Calls block."""
+
+    def put(self, key: str, kind: str, words: str, detail: Mapping[str, Any] | None = None) -> bool: ...
+
+    def clear(self, key: str) -> bool: ...
+
+    def open(self) -> Sequence[Standing]: ...

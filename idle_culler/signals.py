@@ -143,7 +143,7 @@ class Signals:
     hub_activity: Known[datetime] | Unknown
     memory: Memory = NOTHING
     watched_since: datetime | None = None
-    io: Known[Io] | Unknown | NotApplicable = NotApplicable("not measured")
+    io: Known[Io] | Unknown | NotApplicable = NotApplicable(told.IO_NOT_MEASURED)
 
 
 def moment(value: object, now: datetime) -> datetime | None:
@@ -263,7 +263,7 @@ def _read_io(
     """A report of the host without the keys comes from an agent that measures no I/O."""
     row = rows.get("host")
     if row is None or not isinstance(row[1], Mapping) or "io_bytes_per_s" not in row[1]:
-        return NotApplicable("not measured")
+        return NotApplicable(told.IO_NOT_MEASURED)
     if isinstance(host, Unknown):
         return Unknown(host.why)
     try:

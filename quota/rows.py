@@ -5,6 +5,7 @@ Nobody else opens NVML or a runtime: pages, culler and placement read these rows
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from quota.leases import Device, DeviceState
 from quota.ports import Clock
 from quota.records import LIVE, add_event, read_devices
 from quota.store import Store, insert_new, retried, upsert
+from quota.verdicts import Told, Verdict
 
 __all__ = ["Event", "Heartbeat", "Rows", "Sample", "Verdict"]
 
@@ -53,19 +55,6 @@ class Sample:
     memory_mib: int | None = None
     gpu_util: int | None = None
     gpu_memory_mib: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What the idle rules last said about one lease. `kind` is keep, warn or reclaim."""
-
-    lease_id: str
-    at: datetime
-    kind: str
-    rule: str
-    words: str
-    evidence: Mapping[str, Any]
-    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +201,17 @@ class Rows:
                 found.setdefault(row["lease_id"], {})[row["source"]] = (row["at"], row["payload"])
         return found
 
+    def watched(self) -> dict[str, dict[str, tuple[datetime, Any]]]:
+        """The same for every live lease, with None in place of a payload that cannot be read: one mangled row hides
+        no other."""
+        table = schema.signal
+        columns = (table.c.lease_id, table.c.source, table.c.at, sa.cast(table.c.payload, sa.Text).label("payload"))
+        found: dict[str, dict[str, tuple[datetime, Any]]] = {}
+        with self.store.read() as connection:
+            for row in connection.execute(_of(table, None).with_only_columns(*columns)):
+                found.setdefault(row.lease_id, {})[row.source] = (row.at, _parsed(row.payload))
+        return found
+
     # Verdicts
 
     @retried
@@ -231,6 +231,18 @@ class Rows:
         values = {"lease_id": lease_id, "at": at, "kind": kind, "rule": rule, "words": words}
         with self._about(lease_id) as connection:
             upsert(connection, schema.verdict, [{**values, "evidence": dict(evidence), "deadline": deadline}])
+
+    @retried
+    def put_verdicts(self, verdicts: Sequence[Verdict], told: Sequence[Told] = ()) -> None:
+        """The latest verdicts on many leases, all of them there, and what of it becomes history: one transaction."""
+        with self.store.write() as connection:
+            now = self.clock.now()
+            upsert(connection, schema.verdict, [_verdict_columns(verdict) for verdict in verdicts])
+            for each in told:
+                about, account = each.lease_id, each.account_id
+                add_event(
+                    connection, now, "idle-verdict", lease_id=about, account_id=account, by=each.by, detail=each.detail
+                )
 
     def verdict(self, lease_id: str) -> Verdict | None:
         """The latest verdict on a lease, also after it has ended."""
@@ -297,6 +309,25 @@ def _of(table: sa.Table, ids: Sequence[str] | None) -> sa.Select[Any]:
     """Rows of these leases (a page of them, not thousands), or of the live ones."""
     wanted = sa.select(schema.lease.c.id).where(LIVE) if ids is None else list(ids)
     return sa.select(table).where(table.c.lease_id.in_(wanted))
+
+
+def _parsed(text: str | None) -> Any:
+    try:
+        return json.loads(text or "null")
+    except ValueError:
+        return None
+
+
+def _verdict_columns(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "lease_id": verdict.lease_id,
+        "at": verdict.at,
+        "kind": verdict.kind,
+        "rule": verdict.rule,
+        "words": verdict.words,
+        "evidence": dict(verdict.evidence),
+        "deadline": verdict.deadline,
+    }
 
 
 def _without(row: Mapping[Any, Any], *names: str) -> dict[str, Any]:

@@ -61,6 +61,20 @@ GPU_QUIET = booked("its GPU did not compute")
 GPU_SIMULATED = booked("its GPU is simulated and tells nothing")
 GPU_SHARED = booked("its GPU is shared and tells nothing")
 
+IO_NOT_MEASURED = booked("not measured")
+ALERT_KEEP_BUSY = booked(
+    "The server of %(user)s with the profile %(profile)s is suspected of only keeping its GPU busy: since %(time)s UTC "
+    "at a constant %(percent)s %%, while its GPU memory was not touched and no cell ran. Nothing is stopped for it."
+)
+ALERT_GPU_UNUSED = booked(
+    "The server of %(user)s with the profile %(profile)s works, but its GPU has not computed for %(span)s. It is in "
+    "use and not stopped; its user may do as well without a GPU."
+)
+ALERT_BLIND = booked(
+    "Running servers that cannot be judged: %(number)s. Something that should be known of them is not, so they are "
+    "kept however idle they are; the board says what is missing."
+)
+
 NO_START = booked("its start is not on record")
 KERNEL_UNSEEN = booked("the state of a kernel cannot be seen")
 KERNELS_UNSEEN = booked("the state of %(number)s kernels cannot be seen")

@@ -32,6 +32,7 @@ PURE: dict[str, frozenset[str]] = {
     "quota/leaving.py": frozenset(),
     "quota/said.py": frozenset(),
     "quota/wish.py": frozenset(),
+    "quota/verdicts.py": frozenset(),
     "quota/told.py": frozenset(),
     "quota/i18n.py": frozenset(),  # reads the reader's language from a context variable: an argument of everything
     "quota/web/words.py": frozenset(),
@@ -53,6 +54,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/drift.py": frozenset(),
     "spawner/messages.py": frozenset(),
     "spawner/names.py": frozenset(),
+    "spawner/gpu_use.py": frozenset(),
     "spawner/payers.py": frozenset(),
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
@@ -141,6 +143,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/book_timing.py",  # listens to the engine
         "quota/answers.py",
         "quota/farewells.py",
+        "quota/kit_reads.py",
         "quota/migrations/*",
         "hub_config/identities.py",  # a table in the Hub's database
         "hub_config/password_table.py",  # another
@@ -152,7 +155,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "alembic": ("quota/revisions.py", "quota/migrations/*"),
     "pynvml": ("spawner/nvml.py",),
     "docker": ("spawner/docker_runtime.py",),
-    "psutil": ("spawner/local_runtime.py", "hub_config/*"),
+    "psutil": ("spawner/local_load.py", "hub_config/*"),
     "pydantic": (
         "hub_config/settings*.py",
         "hub_config/reference.py",  # says what the settings are

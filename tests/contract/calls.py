@@ -18,6 +18,7 @@ from quota.errors import NotFound, Refused, Stale
 from quota.leases import DeviceState, Lease, StopReason
 from quota.rows import Sample
 from quota.units import CREDIT
+from quota.verdicts import Told, Verdict
 from tests.fakes.book import BOOT, HOST, Desk, asking, gpu, place
 
 Run = Callable[[], object]
@@ -270,6 +271,15 @@ CALLS: dict[str, Call] = {
     ),
     "Rows.put_verdict": Call(
         _about_lease(lambda desk, lease: desk.rows.put_verdict(lease.id, desk.now, "keep", "r", "w", {"a": 1}))
+    ),
+    "Rows.put_verdicts": Call(
+        _about_lease(
+            lambda desk, lease: desk.rows.put_verdicts(
+                [Verdict(lease.id, desk.now, "warn", "r", "w", {"a": 1}, desk.now)],
+                [Told(lease.id, lease.account_id, "x", {"n": 1})],
+            )
+        ),
+        appends=True,
     ),
     "Rows.add_event": Call(
         _about_lease(lambda desk, lease: desk.rows.add_event("seen", lease.id, by="x", detail={"n": 1})), appends=True
