@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import Any
 
@@ -10,7 +12,9 @@ from jupyterhub.services.auth import HubOAuth
 from tornado.web import Application, HTTPError, RedirectHandler, RequestHandler, StaticFileHandler
 
 from quota.api import API_ROUTES, ApiNotFound, document
+from quota.api.kit_stream import KitStream
 from quota.book_timing import time_transactions
+from quota.kit_reads import KitReads
 from quota.web.access import log_request
 from quota.web.arrival import RequestId
 from quota.web.base import plain_problem
@@ -24,6 +28,7 @@ from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, Servi
 from quota.web.problem import problem_text
 from quota.web.render import STATIC, Pages
 from quota.web.scrape import MetricsPage, Scraper
+from quota.web.streams import Streams
 
 __all__ = ["HubClient", "HubPort", "HubUnavailable", "HubUser", "ProfileView", "ServiceParts", "make_app"]
 
@@ -84,6 +89,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     prefix = "/" + parts.prefix.strip("/") + "/"
     common: dict[str, Any] = {"parts": parts, "threads": threads or ThreadPoolExecutor(BOOK_THREADS, "book")}
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
+    routes.append((prefix + "api/v1/kit/stream", KitStream, common))
     routes.append((prefix + "api/.*", ApiNotFound, common))
     routes += [(prefix + path, handler, common) for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES)]
     routes += [
@@ -107,6 +113,14 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
         berth_prefix=prefix,
         berth_document=document(prefix, parts.site),
         berth_running={},
+        berth_streams=_streams(parts, common["threads"]),
         berth_meters=meters,
         berth_scraper=Scraper(parts),
     )
+
+
+def _streams(parts: ServiceParts, threads: Executor) -> Streams:
+    async def in_thread(call: Callable[[], Any]) -> Any:
+        return await asyncio.get_running_loop().run_in_executor(threads, call)
+
+    return Streams(KitReads(parts.bank), parts.clock, parts.tz, in_thread, parts.longest)

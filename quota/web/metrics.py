@@ -28,6 +28,8 @@ CREDIT = 1_000_000
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 KIT = "api/v1/kit/signals"
+#: Goes on for as long as its server: how long it took says nothing.
+STREAM = "api/v1/kit/stream"
 
 
 class Meters:
@@ -74,7 +76,8 @@ class Meters:
         route, request, status = self.route(handler), handler.request, handler.get_status()
         method = request.method if request.method in METHODS else "other"
         self.requests.labels(route, method, str(status)).inc()
-        self.durations.labels(route).observe(request.request_time())
+        if route != STREAM:
+            self.durations.labels(route).observe(request.request_time())
         if route == KIT and status < 300:
             self.signals.inc()
         return route

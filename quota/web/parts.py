@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from quota.bank import Bank
     from quota.book import Book
     from quota.farewells import Farewells
+    from quota.leases import Lease
     from quota.rows import Rows
     from quota.web.throttle import Throttle
 
@@ -94,6 +96,10 @@ def _no_log(lease_id: str, lines: int) -> Sequence[str]:
     return ()
 
 
+def _no_end(lease: Lease) -> timedelta | None:
+    return None
+
+
 @dataclass(frozen=True)
 class ServiceParts:
     """What `make_app` needs.
@@ -101,7 +107,8 @@ class ServiceParts:
     `refusal_words` makes words of a `Refused`, `isolation_words` says what a device's sharing mode enforces; both
     live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
     outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `offered` names the
-    profiles that are open to a user in these groups of the Hub; None: all are to everybody. `cookie_secret` should
+    profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
+    server of a lease may run, None is no limit. `cookie_secret` should
     outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's environment of a managed
     service says.
     """
@@ -124,6 +131,7 @@ class ServiceParts:
     templates: Path | None = None
     groups: Sequence[Group] = ()
     offered: Callable[[str, frozenset[str]], Collection[str]] | None = None
+    longest: Callable[[Lease], timedelta | None] = _no_end
     hub_auth: HubOAuth | None = None
 
     @cached_property
@@ -153,6 +161,13 @@ class ServiceParts:
         from quota.web.throttle import Throttle
 
         return Throttle()
+
+    @cached_property
+    def streamed(self) -> Throttle:
+        """How often each server's kit may open its stream. Used on the loop alone."""
+        from quota.web.throttle import Throttle
+
+        return Throttle(rate=0.5, burst=20)
 
     @cached_property
     def tz(self) -> ZoneInfo:
