@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from spawner import processes
+from spawner.local_load import LoadMeter
 from spawner.ports import Load, Look, Seen, ServerSpec, Unreachable
 from spawner.processes import Identity, Process
 from spawner.runner import NO_PLAIN_FILE, open_plain, read_record, write_record
@@ -66,7 +67,7 @@ class LocalRuntime:
         self._lock = threading.Lock()
         self._records: dict[tuple[str, str], dict[str, object]] = {}  # a record never changes once it is written
         self._known: set[str] | None = None  # what the last look saw
-        self._counted: dict[str, tuple[int, int]] = {}  # lease -> (ticks told last, ticks lost with dead parents)
+        self._meter = LoadMeter()
         self._table: tuple[float, Mapping[int, Process]] = (float("-inf"), {})
 
     # ---- start -------------------------------------------------------------------------------------------------
@@ -260,14 +261,14 @@ class LocalRuntime:
             if key[0] == lease_id:
                 self._records.pop(key, None)
         with self._lock:
-            self._counted.pop(lease_id, None)
+            self._meter.forget(lease_id)
             if self._known is not None:
                 self._known.discard(lease_id)
 
     # ---- load, log ---------------------------------------------------------------------------------------------
 
     def load(self, lease_id: str) -> Load:
-        """CPU time is cumulative and never falls; both are None where no server runs.
+        """CPU time and bytes are cumulative and never fall; all is None where no server runs.
 
         The kernel adds a child's time to its parent's when the parent waits for it, so the sum over all living
         descendants with what they, the server and the runner waited for is all that was ever used.
@@ -280,14 +281,7 @@ class LocalRuntime:
             members = self._members(lease_id, table, strays=runner is None)
             if server is None and not members:
                 return Load(None, None)
-            parents = [each for each in (server, runner) if each is not None]
-            others = [table[pid] for pid in members if server is None or pid != server.pid]
-            ticks = sum(each.ticks + each.ticks_reaped for each in others) + sum(each.ticks_reaped for each in parents)
-            told, lost = self._counted.get(lease_id, (0, 0))
-            lost = max(lost, told - ticks)  # a parent that died took with it what it had counted
-            self._counted[lease_id] = (ticks + lost, lost)
-            memory = sum(table[pid].rss_bytes for pid in members)
-            return Load((ticks + lost) / processes.TICKS_PER_SECOND, memory)
+            return self._meter.load(lease_id, table, members, server, runner.pid if runner else None)
 
     def _recent_table(self) -> Mapping[int, Process]:
         taken, table = self._table

@@ -128,6 +128,7 @@ class NvmlInventory:
         self._driver: _Probe[int] = _Probe("nvml-driver")
         self._devices: dict[int, _Probe[list[GpuReading]]] = {}
         self._watched: dict[int, Watched] = {}  # by position; each is touched by its device's thread alone
+        self._sampled: dict[int, int | None] = {}  # likewise: the stamp of the newest sample of a program
         self._seen: dict[int, _Identity] = {}
         self._initialised = False
         self._shut_down_first = False
@@ -186,6 +187,7 @@ class NvmlInventory:
             self._shut_down_first = True
             self._initialised = False
             self._watched.clear()
+            self._sampled.clear()
 
     def _count(self) -> int:
         if self._shut_down_first:
@@ -244,7 +246,8 @@ class NvmlInventory:
         return [replace(found[0], events=events + found[0].events), *found[1:]]
 
     def _whole(self, position: int, watched: Watched | None) -> list[GpuReading]:
-        card = Card(self._api, self._api.nvmlDeviceGetHandleByIndex(position), position)
+        handle = self._api.nvmlDeviceGetHandleByIndex(position)
+        card = Card(self._api, handle, position, self._sampled.get(position))
         uuid = card.uuid()
         events: tuple[GpuEvent, ...] = ()
         if watched is None or watched.uuid != uuid:
@@ -253,6 +256,7 @@ class NvmlInventory:
                 self._watched[position] = watched
                 events = gathered(self._api, watched)
         first, *parts = card.readings(uuid)
+        self._sampled[position] = card.sampled
         return [replace(first, events=events), *parts]
 
     def _words(self, error: Exception) -> str:

@@ -25,6 +25,7 @@ MOST_EVENTS: Final = 1000
 #: NVML's return codes (nvml.h): NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, FUNCTION_NOT_FOUND, NO_DATA,
 #: ARGUMENT_VERSION_MISMATCH, DEPRECATED, NOT_READY.
 CANNOT_TELL: Final = frozenset({3, 4, 6, 13, 21, 25, 26, 27})
+NOT_FOUND: Final = 6
 #: GPU_IS_LOST: the card answers no more until it is reset or the host rebooted.
 GPU_IS_LOST: Final = 15
 #: UNINITIALIZED, GPU_IS_LOST, RESET_REQUIRED: trouble of the card whatever was asked.
@@ -45,12 +46,17 @@ class Watched:
 
 
 class Card:
-    """The card of one handle. `api` is the module pynvml. Methods raise its `NVMLError`."""
+    """The card of one handle. `api` is the module pynvml. Methods raise its `NVMLError`.
 
-    def __init__(self, api: Any, handle: Any, position: int) -> None:
+    `sampled` is the driver's own stamp (microseconds) of the newest sample of a program that was ever read, 0 where
+    there was none; None before the first read.
+    """
+
+    def __init__(self, api: Any, handle: Any, position: int, sampled: int | None = None) -> None:
         self._api = api
         self._handle = handle
         self._position = position
+        self.sampled = sampled
         #: What pynvml raises for functions with versions that the driver's library does not have; no `NVMLError`.
         self._too_old: type[Exception] = getattr(api, "NVMLLibraryMismatchError", UnicodeDecodeError)
 
@@ -66,27 +72,30 @@ class Card:
         total, used = self._memory(self._handle)
         mig, pending = self._mig_mode()
         name = _printable(self._maybe("nvmlDeviceGetName", self._handle))
+        busy, moving = self._utilisation()
         card = GpuReading(
             uuid=uuid,
             position=self._position,
             name=name,
             memory_mib=total,
             memory_used_mib=used,
-            utilisation=self._utilisation(),
+            utilisation=busy,
             simulated=False,
             temperature_c=self._temperature(),
             processes=self._processes(),
             health=self._health(),
             mig=mig,
             mig_pending=pending,
+            memory_utilisation=moving,
         )
         return [card, *self._parts(card)] if mig else [card]
 
     # ---- single values -----------------------------------------------------------------------------------------
 
-    def _utilisation(self) -> int | None:
+    def _utilisation(self) -> tuple[int | None, int | None]:
+        """Of the card and of its memory."""
         rates = self._maybe("nvmlDeviceGetUtilizationRates", self._handle)
-        return None if rates is None else _between(rates.gpu, 0, 100)
+        return (None, None) if rates is None else (_between(rates.gpu, 0, 100), _between(rates.memory, 0, 100))
 
     def _memory(self, handle: Any) -> tuple[int | None, int | None]:
         """Total and used, MiB. Version 2 leaves out what the driver keeps for itself; old drivers have version 1."""
@@ -100,14 +109,42 @@ class Card:
         """None where neither list can be read; a driver without graphics still has the other."""
         found: list[GpuProcess] = []
         known = False
+        samples = self._samples()
         for graphics, name in enumerate(
             ("nvmlDeviceGetComputeRunningProcesses", "nvmlDeviceGetGraphicsRunningProcesses")
         ):
             listed = self._aside(name, self._handle)
             if listed is not None:
                 known = True
-                found += [_process(process, graphics=bool(graphics)) for process in listed]
+                found += [_process(process, samples, graphics=bool(graphics)) for process in listed]
         return tuple(found) if known else None
+
+    def _samples(self) -> dict[int, tuple[int | None, int | None]] | None:
+        """What programs did since the read before, percent of compute and memory by pid; None where nobody can tell.
+
+        The driver keeps samples for some seconds and gives those newer than a stamp; NOT_FOUND is its word for none,
+        which means that no program computed. What the first read finds may be of long ago.
+        """
+        function = getattr(self._api, "nvmlDeviceGetProcessUtilization", None)
+        first, since = self.sampled is None, self.sampled or 0
+        if function is None:
+            return None
+        try:
+            samples = function(self._handle, since)
+        except self._too_old:
+            return None
+        except self._api.NVMLError as error:
+            if error.value in _OF_THE_CARD:
+                raise
+            if error.value != NOT_FOUND:
+                return None
+            samples, first = [], False
+        found = {}
+        for sample in sorted(samples, key=lambda each: int(each.timeStamp)):
+            found[int(sample.pid)] = (_between(sample.smUtil, 0, 100), _between(sample.memUtil, 0, 100))
+            since = max(since, int(sample.timeStamp))
+        self.sampled = since
+        return None if first else found
 
     def _health(self) -> MemoryHealth:
         ask = "nvmlDeviceGetTotalEccErrors"
@@ -253,10 +290,12 @@ def memory_mib(info: Any) -> tuple[int | None, int | None]:
     return total >> 20, used >> 20 if 0 <= used <= total else None
 
 
-def _process(process: Any, *, graphics: bool) -> GpuProcess:
-    used = process.usedGpuMemory
+def _process(process: Any, samples: dict[int, tuple[int | None, int | None]] | None, *, graphics: bool) -> GpuProcess:
+    """A program without a sample has not computed, where there are samples at all."""
+    used, pid = process.usedGpuMemory, int(process.pid)
     known = isinstance(used, int) and 0 <= used <= MEMORY_BOUNDS[1]
-    return GpuProcess(int(process.pid), used >> 20 if known else None, graphics)
+    util, moving = (None, None) if samples is None else samples.get(pid, (0, 0))
+    return GpuProcess(pid, used >> 20 if known else None, graphics, util, moving)
 
 
 def _between(value: Any, low: int, high: int) -> int | None:

@@ -43,11 +43,16 @@ Look = Mapping[str, Seen] | Unreachable
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """CPU seconds used so far by a server's kernels, terminals and all they started, without the server itself;
-    resident memory of the whole tree in bytes. None is unknown."""
+    """CPU seconds used, and bytes read and written, so far by a server's kernels, terminals and all they started,
+    without the server itself; resident memory of the whole tree in bytes. `processes` counts what lives besides the
+    server and kernels and shells that wait; `pids` are the host's own numbers of all its processes, by which a driver
+    that lists programs can tell whose they are. None is unknown."""
 
     cpu_seconds: float | None
     memory_bytes: int | None
+    io_bytes: int | None = None
+    processes: int | None = None
+    pids: frozenset[int] | None = None
 
 
 class Runtime(Protocol):
@@ -74,11 +79,14 @@ class Runtime(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GpuProcess:
-    """A program that has this device open, by the host's own pid. None is unknown, never zero."""
+    """A program that has this device open, by the host's own pid. `util` and `memory_util`: percent of the time, since
+    the read before, in which it computed and moved memory. None is unknown, never zero."""
 
     pid: int
     memory_mib: int | None
     graphics: bool = False
+    util: int | None = None
+    memory_util: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +149,7 @@ class GpuReading:
     mig: bool | None = None  # None: the card has no such mode
     mig_pending: bool | None = None  # the mode after the next reset
     part: MigPart | None = None
+    memory_utilisation: int | None = None  # percent of the time in which its memory was read or written
 
 
 class Inventory(Protocol):

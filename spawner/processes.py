@@ -30,6 +30,7 @@ class Process:
     ticks: int
     ticks_reaped: int
     rss_bytes: int
+    on_terminal: bool = False  # it has a controlling terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def process(pid: int) -> Process | None:
         ticks=int(fields[11]) + int(fields[12]),
         ticks_reaped=int(fields[13]) + int(fields[14]),
         rss_bytes=int(fields[21]) * PAGE_BYTES,
+        on_terminal=int(fields[4]) != 0,
     )
 
 
@@ -114,6 +116,15 @@ def environ(pid: int) -> dict[bytes, bytes]:
     except OSError:
         return {}
     return dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
+
+
+def command(pid: int) -> tuple[str, ...]:
+    """The words of its command line; empty where they may not be read or the process is gone."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return tuple(word.decode("utf-8", "replace") for word in file.read().split(b"\0") if word)
+    except OSError:
+        return ()
 
 
 def end(target: Process, number: signal.Signals = signal.SIGKILL) -> None:

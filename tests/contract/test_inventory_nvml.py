@@ -25,7 +25,17 @@ ONE = "device GPU-0001 NVIDIA_A10 24576 512 40"
 TWO = "device GPU-0002 NVIDIA_A10 24576 0 0"
 THREE = "device GPU-0003 NVIDIA_A10 24576 0 0"
 READ = GpuReading(
-    "GPU-0001", 0, "NVIDIA A10", 24576, 512, 40, False, temperature_c=40, processes=(), health=MemoryHealth()
+    "GPU-0001",
+    0,
+    "NVIDIA A10",
+    24576,
+    512,
+    40,
+    False,
+    temperature_c=40,
+    processes=(),
+    health=MemoryHealth(),
+    memory_utilisation=0,
 )
 
 

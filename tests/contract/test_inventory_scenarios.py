@@ -437,6 +437,6 @@ def test_parts_whose_place_is_not_told_are_told_apart_all_the_same(driver: Make)
 def test_an_old_driver_is_read_as_far_as_it_goes(driver: Make) -> None:
     machine = driver(name="old-driver")
     assert machine.devices() == (
-        GpuReading("GPU-0000000a", 0, "Tesla K80", 11441, 100, 3, simulated=False, health=MemoryHealth()),
+        GpuReading("GPU-0000000a", 0, "Tesla K80", 11441, 100, 3, False, health=MemoryHealth(), memory_utilisation=0),
     )
     assert takeable(rows(machine)) == {"GPU-0000000a"}

@@ -24,6 +24,9 @@ class FakeServer:
     forced_at: datetime | None = None
     cpu_seconds: float = 0.0
     memory_bytes: int = 100 << 20
+    io_bytes: int | None = 0
+    processes: int | None = 0
+    pids: frozenset[int] | None = None
     log: tuple[str, ...] = ()
 
 
@@ -113,7 +116,7 @@ class FakeRuntime:
         server = self.servers.get(lease_id)
         if server is None or not server.running:
             return Load(None, None)
-        return Load(server.cpu_seconds, server.memory_bytes)
+        return Load(server.cpu_seconds, server.memory_bytes, server.io_bytes, server.processes, server.pids)
 
     def log_tail(self, lease_id: str, lines: int) -> tuple[str, ...]:
         server = self.servers.get(lease_id)

@@ -82,6 +82,32 @@ def test_a_load_that_nobody_can_tell_is_null(world: SimulatedSite) -> None:
     assert host["cpu_active_at"] == at.isoformat(), "use in between cannot be ruled out"
 
 
+def test_the_host_signal_tells_what_was_read_and_written_and_how_many_run(world: SimulatedSite) -> None:
+    lease = world.run()
+    world.live_for(1)
+    assert world.rows.signals(lease.id)["host"][1]["io_bytes_per_s"] is None, "one reading says nothing"
+    server = world.runtime.servers[lease.id]
+    server.io_bytes, server.processes = 10 * 64 * 1024 + 1, 3
+    world.live_for(10)
+    host = world.rows.signals(lease.id)["host"][1]
+    assert host["io_bytes_per_s"] == pytest.approx(64 * 1024, rel=1e-3) and host["processes"] == 3
+    busy_at = host["io_active_at"]
+    assert busy_at == world.clock.now().isoformat()
+    server.io_bytes += 10 * 64 * 1024
+    world.live_for(10)
+    host = world.rows.signals(lease.id)["host"][1]
+    assert host["io_active_at"] == busy_at, "no more than what is nothing"
+    world.agent = world.new_agent("agent-2")
+    server.io_bytes += 1
+    world.live_for(11)
+    assert world.rows.signals(lease.id)["host"][1]["io_active_at"] == busy_at, "a restart makes no use up"
+    server.io_bytes = None
+    world.live_for(10)
+    host = world.rows.signals(lease.id)["host"][1]
+    assert (host["io_bytes_per_s"], host["io_bytes"]) == (None, None)
+    assert host["cpu_percent"] == 0, "the other number is still known"
+
+
 def test_a_simulated_device_has_no_utilisation_of_its_own(world: SimulatedSite) -> None:
     lease = world.run(share=1000)
     world.live_for(11)

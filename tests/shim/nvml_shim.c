@@ -207,7 +207,7 @@ status nvmlDeviceGetUtilizationRates(handle device, struct utilisation *rates) {
     DEVICE_CALL(&part);
     if (part || (found->has_mig && found->mig[0])) return NOT_SUPPORTED;
     rates->gpu = found->utilisation;
-    rates->memory = 0;
+    rates->memory = found->traffic;
     return SUCCESS;
 }
 
@@ -244,6 +244,28 @@ status nvmlDeviceGetComputeRunningProcesses_v3(handle device, unsigned int *coun
 status nvmlDeviceGetGraphicsRunningProcesses_v3(handle device, unsigned int *count, struct process_info *infos) {
     DEVICE_CALL(NULL);
     return list(found, 1, count, infos);
+}
+
+struct process_sample {
+    unsigned int pid;
+    big stamp;
+    unsigned int util, traffic, encoder, decoder;
+};
+
+/* Samples newer than a stamp, of programs that have any: a new one at every call. */
+status nvmlDeviceGetProcessUtilization(handle device, struct process_sample *samples, unsigned int *count, big since) {
+    DEVICE_CALL(NULL);
+    if (!found->has_samples) return NOT_SUPPORTED;
+    unsigned int number = 0, room = samples == NULL ? 0 : *count;
+    big stamp = (big)now_ms() * 1000;
+    for (int i = 0; i < found->process_count && stamp > since; i++) {
+        const struct process *process = &found->processes[i];
+        if (!process->sampled) continue;
+        if (number < room) samples[number] = (struct process_sample){process->pid, stamp, process->util, process->traffic, 0, 0};
+        number++;
+    }
+    *count = number;
+    return number == 0 ? NOT_FOUND : number > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
 
 status nvmlDeviceGetTotalEccErrors(handle device, int type, int counter, big *errors_counted) {

@@ -6,7 +6,7 @@
  *                                 are no part of any.
  *   boot N                        the driver was loaded anew: where N changes under a running process its calls fail,
  *                                 until it shuts the library down and starts it
- *   device UUID NAME TOTAL USED UTILISATION [error=E] [temperature=N]
+ *   device UUID NAME TOTAL USED UTILISATION [error=E] [temperature=N] [traffic=N]      traffic: of its memory, per cent
  *                                 NAME has "_" for blanks; "-" is an empty text. TOTAL and USED are MiB, or bytes with
  *                                 a B; any number may be negative, or n/a (all bits set, NVML's "not available").
  *                                 error=E: every call for this device fails so, its handle as well
@@ -17,7 +17,8 @@
  *   ecc [corrected=N] [uncorrected=N] [lifetime_corrected=N] [lifetime_uncorrected=N]       without it: not supported
  *   remapped [corrected=N] [uncorrected=N] [pending=N] [failure=N]     rows of memory;      without it: not supported
  *   retired pending=N             pages of memory (cards before Ampere);                    without it: not supported
- *   process PID compute|graphics MEMORY
+ *   samples                       the driver samples what programs do;                      without it: not supported
+ *   process PID compute|graphics MEMORY [util=N] [traffic=N]      with either there is a sample of it at every call
  *   xid NUMBER [at=MS] [gi=N]     MS after the device's events were registered for
  *   mig CURRENT PENDING           0 or 1;                                                   without it: not supported
  *   part UUID PROFILE gi=N [ci=N] [start=N] [size=N] [slices=N] [total=N] [used=N] [error=E]     a MIG device
@@ -69,7 +70,8 @@ struct rules {
 
 struct process {
     unsigned int pid;
-    int graphics;
+    int graphics, sampled;
+    unsigned int util, traffic;
     big memory;
 };
 
@@ -89,9 +91,9 @@ struct part {
 struct device {
     char uuid[96], name[96];
     big total, used;
-    unsigned int utilisation, temperature;
+    unsigned int utilisation, temperature, traffic;
     status error;
-    int has_ecc, has_remapped, has_retired, has_mig;
+    int has_ecc, has_remapped, has_retired, has_mig, has_samples;
     big ecc[2][2]; /* corrected, uncorrected; volatile, aggregate: in NVML's own order */
     unsigned int remapped[4], retired, mig[2];
     struct process processes[MAX_LISTED];
@@ -150,6 +152,7 @@ static const char *const functions[] = {
     "nvmlDeviceGetTemperature",
     "nvmlDeviceGetComputeRunningProcesses_v3",
     "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetProcessUtilization",
     "nvmlDeviceGetTotalEccErrors",
     "nvmlDeviceGetRemappedRows",
     "nvmlDeviceGetRetiredPagesPendingStatus",
@@ -261,6 +264,7 @@ static int device_line(struct device *device, char **words, int count) {
     int known = 0, first = 6;
     OPTION("error", error_named, &device->error);
     OPTION("temperature", small_of, &device->temperature);
+    OPTION("traffic", small_of, &device->traffic);
     return count == first + known && bytes_of(words[3], &device->total) && bytes_of(words[4], &device->used) &&
            small_of(words[5], &device->utilisation);
 }
@@ -287,11 +291,15 @@ static int memory_line(struct device *device, char **words, int count) {
 }
 
 static int process_line(struct device *device, char **words, int count) {
-    if (count != 4 || device->process_count >= MAX_LISTED) return 0;
+    if (count < 4 || device->process_count >= MAX_LISTED) return 0;
     struct process *process = &device->processes[device->process_count++];
     process->graphics = strcmp(words[2], "graphics") == 0;
-    return (process->graphics || strcmp(words[2], "compute") == 0) && small_of(words[1], &process->pid) &&
-           bytes_of(words[3], &process->memory);
+    int known = 0, first = 4;
+    OPTION("util", small_of, &process->util);
+    OPTION("traffic", small_of, &process->traffic);
+    process->sampled = known > 0;
+    return count == first + known && (process->graphics || strcmp(words[2], "compute") == 0) &&
+           small_of(words[1], &process->pid) && bytes_of(words[3], &process->memory);
 }
 
 static int xid_line(struct device *device, char **words, int count) {
@@ -335,6 +343,7 @@ static int words_line(struct scenario *found, char **words, int count) {
     if (device == NULL) return 0;
     if (strcmp(word, "ecc") == 0 || strcmp(word, "remapped") == 0 || strcmp(word, "retired") == 0)
         return memory_line(device, words, count);
+    if (strcmp(word, "samples") == 0) return device->has_samples = 1, count == 1;
     if (strcmp(word, "process") == 0) return process_line(device, words, count);
     if (strcmp(word, "xid") == 0) return xid_line(device, words, count);
     if (strcmp(word, "part") == 0) return part_line(device, words, count);
