@@ -20,6 +20,7 @@ import httpx
 import psutil
 import pytest
 
+from berth_lab import activity
 from tests.harness.kernel import Kernel
 from tests.harness.stack import free_port
 from tests.harness.waiting import until, while_true
@@ -142,7 +143,8 @@ def moment(stamp: str) -> datetime:
 
 def test_busy_then_idle_and_who_speaks(notebook: Notebook, collector: Collector) -> None:
     until(lambda: collector.reports, 30, "a first report, before there is any kernel")
-    assert collector.last == {"kernels": [], "terminals": 0}
+    expected = {"kernels": [], "terminals": 0, "children": 0, "background": 0, "saved_at": None, "unsaved": 0}
+    assert collector.last == expected
     assert collector.requests[0] == ("/services/berth/api/v1/kit/signals", f"token {TOKEN}")
     with notebook.kernel() as kernel:
         until(lambda: collector.busy(kernel.id) is False, 30, "the new kernel is seen idle")
@@ -236,6 +238,9 @@ def test_a_flood_of_output_hides_nothing(notebook: Notebook, collector: Collecto
 def test_terminals_are_counted(notebook: Notebook, collector: Collector) -> None:
     name = notebook.notebook("POST", "api/terminals").json()["name"]
     until(lambda: collector.last["terminals"] == 1, 30)
+    assert collector.last["children"] == 0, "a shell that waits runs nothing"
+    shell = next(p for p in psutil.Process(notebook.process.pid).children() if "bash" in p.name() or p.name() == "sh")
+    assert activity.busy_terminals([shell.pid]) == 0
     notebook.notebook("DELETE", f"api/terminals/{name}")
     until(lambda: collector.last["terminals"] == 0, 30)
 

@@ -28,25 +28,77 @@ class Kit:
     """Holds the watch and the push together for the life of the server."""
 
     def __init__(self, serverapp: Any, service: str, token: str) -> None:
+        from berth_lab.activity import Saves
         from berth_lab.broadcast import Broadcast
         from berth_lab.push import Push
+        from berth_lab.stream import Stream
         from berth_lab.watch import Watch
 
         self._app = serverapp
         self.browsers = Broadcast()
         self._docs_saved = asyncio.Event()
         self._push = Push(service, token, self.report)
+        self._stream = Stream(service, token, self._heard)
+        self._saves = Saves()
+        self._outputs = self._follow_outputs()
         self._watch = Watch(serverapp.kernel_manager, self._push.changed)
         self._tasks: list[asyncio.Task[None]] = []
 
     def report(self) -> dict[str, Any]:
-        """The body of a push (the contract of service `berth`): kernels as `KernelState.report` has them."""
-        return {"kernels": self._watch.report(), "terminals": self._terminals()}
+        """The body of a push (the contract of service `berth`): kernels as `KernelState.report` has them, terminals and
+        how many of them run something, processes that are neither, a person's last save, cells that only we have."""
+        from berth_lab import activity
+        from berth_lab.watch import stamp
 
-    def _terminals(self) -> int:
-        """Live terminals. What runs in them is not ours to see; the host's CPU signal has it."""
-        manager = self._app.web_app.settings.get("terminal_manager")
-        return len(getattr(manager, "terminals", ()))
+        shells = activity.shells_of(self._app.web_app.settings.get("terminal_manager"))
+        kernels = self._app.kernel_manager
+        pids = [activity.kernel_pid(kernels, i) for i in kernels.list_kernel_ids()]
+        children = activity.busy_terminals(shells)
+        return {
+            "kernels": self._watch.report(),
+            "terminals": len(shells),
+            "children": children,
+            "background": activity.left_behind(os.getpid(), [*shells, *pids]),
+            "saved_at": stamp(self._saves.last),
+            "unsaved": self._outputs.unsaved() if self._outputs else None,
+        }
+
+    def _follow_outputs(self) -> Any:
+        """The keeper of outputs, hooked into the server; None where the server is not one that we know."""
+        from berth_lab.notebooks import Notebooks
+        from berth_lab.outputs_watch import DoesNotFit, Outputs, before_reads, followed
+
+        app = self._app
+        notebooks = Notebooks(app.contents_manager)
+        outputs = Outputs(app.kernel_manager, app.session_manager, notebooks)
+        self._notebooks = notebooks
+        try:
+            app.contents_manager.register_pre_save_hook(self._on_save)
+            if "jupyter_server_ydoc" in app.extension_manager.extensions:
+                raise DoesNotFit("jupyter_server_ydoc keeps notebooks in the server itself")
+            settings = app.web_app.settings
+            hooked = followed(settings["kernel_websocket_connection_class"], outputs)
+            before_reads(app.contents_manager, outputs)
+            settings["kernel_websocket_connection_class"] = hooked
+        except Exception as error:
+            app.log.warning("berth_lab keeps no outputs of closed browsers: %s", error)
+            return None
+        return outputs
+
+    def _on_save(self, model: dict[str, Any], path: str, **_: Any) -> None:
+        """Before the server saves a file for somebody. What we write ourselves is nobody's work."""
+        from jupyter_client.session import utcnow
+
+        path = path.strip("/")
+        if path in self._notebooks.writing:
+            return
+        self._saves.saved(path, model, utcnow())
+        if self._outputs is not None and model.get("type") == "notebook":
+            self._outputs.saved_by_browser(path)
+
+    def _heard(self, name: str, data: dict[str, Any]) -> None:
+        """An event of service `berth`."""
+        self.browsers.publish(name, data)
 
     # What the browser's endpoints are built on. All of it runs on the server's event loop.
 
@@ -86,6 +138,15 @@ class Kit:
         await self.ask_browsers_to_save(2.0)
         return {"state": "done", "reason": "asked", "saved": [], "lost": [], "resume": None, "seconds": 0.0}
 
+    def running_cells(self) -> list[dict[str, Any]]:
+        """Cells that run now: kernel, cell id, and the outputs so far (nbformat), for a browser that opened the
+        notebook meanwhile."""
+        cells = self._outputs.running() if self._outputs else []
+        return [
+            {"kernel": kernel, "cell": cell.id, "count": cell.count, "outputs": cell.outputs()}
+            for kernel, cell in cells
+        ]
+
     def docs_saved(self) -> None:
         """A browser has saved its documents."""
         self._docs_saved.set()
@@ -110,6 +171,9 @@ class Kit:
         except Exception as error:  # the round of every few seconds finds kernels as well, only later
             self._app.log.debug("berth_lab hears no kernel events: %s", error)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._push.run())]
+        self._tasks.append(asyncio.create_task(self._stream.run()))
+        if self._outputs is not None:
+            self._tasks.append(asyncio.create_task(self._outputs.run()))
 
     async def _on_kernel_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
         self.sync()
@@ -133,3 +197,6 @@ class Kit:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watch.close()
+        self.browsers.close()
+        if self._outputs is not None:
+            self._outputs.close()
