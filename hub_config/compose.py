@@ -16,11 +16,13 @@ from datetime import timedelta
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from hub_config.datafolder import DataFolder
 from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
 from hub_config.notifying import SiteNotifier
 from hub_config.settings import ProfileTable, Settings
+from hub_config.settings_idle import DAYS
 from images.catalog import LOCAL_IMAGES
 from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
@@ -82,6 +84,7 @@ def _profile(table: ProfileTable) -> Profile:
         memory_mib=table.memory_mib,
         images=tuple(LOCAL_IMAGES),
         description=table.description,
+        service_class=table.service_class,
         groups=table.groups,
     )
 
@@ -372,6 +375,7 @@ def culler_parts(made: Parts, notifier: Notifier | None = None) -> Any:
         policy=idle_policy(made),
         cycle_seconds=made.settings.idle.check_every.total_seconds(),
         notifier=notifier or Nobody(),
+        alerts=made.alerts,
         host=made.host,
     )
 
@@ -383,15 +387,33 @@ def nightly(made: Parts) -> Nightly | None:
 
 
 def idle_policy(made: Parts) -> Callable[[Lease], Any]:
-    """The idle rule of a lease: by whether it holds a GPU."""
+    """The idle rules of a lease at this moment: by its GPU, profile, service class, groups, and the site's clock."""
     from idle_culler.decide import Policy
+    from idle_culler.policies import PolicyRule, policy_of
 
     idle = made.settings.idle
 
     def seconds(value: Any) -> float | None:
         return None if value is None else value.total_seconds()
 
-    policy = Policy(
-        idle_gpu=seconds(idle.with_gpu), idle_cpu=seconds(idle.without_gpu), notice=idle.notice.total_seconds()
+    plain = Policy(
+        idle_gpu=seconds(idle.with_gpu),
+        idle_cpu=seconds(idle.without_gpu),
+        notice=idle.notice.total_seconds(),
+        gpu_idle=seconds(idle.gpu_idle),
+        max_age=seconds(idle.max_age),
     )
-    return lambda lease: policy
+    rules = [
+        PolicyRule(
+            number=number,
+            values={key: seconds(value) for key, value in rule.values().items()},
+            profiles=frozenset(rule.profiles),
+            classes=frozenset(rule.classes),
+            groups=frozenset(rule.groups),
+            days=frozenset(DAYS.index(day) for day in rule.days),
+            between=rule.between,
+        )
+        for number, rule in enumerate(idle.rules, 1)
+    ]
+    zone = ZoneInfo(made.settings.site.time_zone)
+    return lambda lease: policy_of(plain, rules, lease, made.clock.now().astimezone(zone))

@@ -33,6 +33,7 @@ _KINDS: Mapping[Any, str] = {
     str: "text",
     int: "a whole number",
     float: "a number",
+    tuple[int, int]: 'two times of day, such as `"22:00-06:00"`',
 }
 
 
@@ -83,7 +84,8 @@ def _rows(table: type[BaseModel]) -> Iterator[str]:
     for key, field in table.model_fields.items():
         if _table(field.annotation) is None:
             default = "needed" if field.is_required() else f"`{_shown(field)}`"
-            yield f"| `{key}` | {_cell(values_of(field))} | {_cell(default)} | {_cell(field.description or '')} |"
+            values, words = _cell(values_of(field)), _cell(field.description or "")
+            yield f"| `{field.alias or key}` | {values} | {_cell(default)} | {words} |"
 
 
 def _table(annotation: Any) -> type[BaseModel] | None:
@@ -114,6 +116,8 @@ def _shown(field: FieldInfo) -> str:
     """A default as it is written in the file."""
     value: Any = field.default
     (kind, *_), _ = _kinds(field)
+    if isinstance(field.json_schema_extra, dict) and field.json_schema_extra.get("unset"):
+        return "not set"
     if value is None:
         return '"off"' if kind in (timedelta, time) else "none"
     if kind is MicroCredits:

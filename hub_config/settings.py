@@ -19,10 +19,12 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hub_config.placeholders import unexpected
 from hub_config.settings_auth import AuthTable
-from hub_config.settings_durations import Duration, DurationOrOff
+from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
+from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
+from spawner.profiles import DEFAULT_PROFILES
 
 
 class SettingsError(Exception):
@@ -167,16 +169,6 @@ class HubTable(_Table):
     )
 
 
-class Idle(_Table):
-    with_gpu: DurationOrOff = Field(
-        timedelta(minutes=30),
-        description='After this time without use a server with a GPU is stopped; "off" never stops it.',
-    )
-    without_gpu: DurationOrOff = Field(timedelta(hours=2), description="The same for a server without a GPU.")
-    notice: Duration = Field(timedelta(minutes=5), description="How long before it is stopped its user is told.")
-    check_every: Duration = Field(timedelta(seconds=30), description="Time between two looks at all servers.")
-
-
 class Audit(_Table):
     at: TimeOfDayOrOff = Field(
         time(3, 30), description='Time of day, in the site\'s zone, of the nightly audit; "off" for none.'
@@ -213,6 +205,9 @@ class ProfileTable(_Table):
     )
     description: str = Field("", max_length=400, description="A sentence for the start page.")
     groups: Names = Field((), description="Groups whose members may pick it; empty: everybody.")
+    service_class: ServiceClassName = Field(
+        "on-demand", alias="class", description="Its service class, by which idle rules may differ."
+    )
 
 
 class Settings(_Table):
@@ -240,7 +235,10 @@ class Settings(_Table):
             raise ValueError(f"profiles: the name {twice[0]!r} is used twice; give each profile its own name")
         used = [(f"profiles {each.name}.groups", each.groups) for each in self.profiles]
         used += [(f"auth.groups {each.id}.group", (each.group,)) for each in self.auth.groups if each.group]
-        fault = group_fault(self.groups, used)
+        used += [(f"idle.rules[{number}].groups", rule.groups) for number, rule in enumerate(self.idle.rules, 1)]
+        fault = group_fault(self.groups, used) or rule_fault(
+            self.idle.rules, names or [profile.name for profile in DEFAULT_PROFILES]
+        )
         if fault:
             raise ValueError(fault)
         return self
@@ -302,7 +300,7 @@ def _remedy_for_unknown(loc: tuple[int | str, ...]) -> str:
         if isinstance(part, str):
             annotation = table.model_fields[part].annotation
             table = next((each for each in get_args(annotation) if each is not ...), annotation)
-    known = sorted(table.model_fields)
+    known = sorted(field.alias or name for name, field in table.model_fields.items())
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"remove it, or use one of: {', '.join(known)}"
 
@@ -359,7 +357,9 @@ COMMENTED = """\
 [idle]
 # with_gpu = "30 min"        # an idle server with a GPU is stopped after this time; "off" never stops it
 # without_gpu = "2 h"
-# notice = "5 min"           # shown to its user before it is stopped
+# gpu_idle = "off"           # a GPU that does not compute for this time while no cell runs ends its server as well
+# max_age = "off"            # after this time any server is stopped, whatever it does
+# notice = "10 min"          # told to its user so long before, and again 2 min before
 # check_every = "30 s"
 
 [audit]                      # every night the book is held against its ledger; what differs becomes an alert
@@ -390,6 +390,13 @@ COMMENTED = """\
 # share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
 # description = "For notebooks and small models"
 # groups = ["lab-a"]         # who may pick it; without, everybody
+# class = "on-demand"        # its service class, for idle rules: reserved, on-demand, preemptible or off-peak
+
+# Other idle times for some: the first rule that fits and sets a key holds, else the keys of [idle].
+# [[idle.rules]]
+# profiles = ["gpu-1"]       # who is meant; also classes = ["preemptible"], groups = ["lab-a"]; without, all
+# between = "22:00-06:00"    # when, in the site's time zone; also days = ["sat", "sun"]; without, always
+# with_gpu = "8 h"           # and what holds then: with_gpu, without_gpu, gpu_idle, max_age, notice
 
 # Groups of the provider that mean something here, each by the provider's own id.
 # [[auth.groups]]

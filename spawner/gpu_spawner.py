@@ -26,7 +26,7 @@ from tornado.web import HTTPError
 from traitlets import Float, default
 
 from quota.errors import Reason, Refused
-from quota.leases import Holder, Lease, LeaseRequest, Quote, State, StopReason
+from quota.leases import Holder, Lease, LeaseRequest, Quote, ServiceClass, State, StopReason
 from quota.told import CANCELLED, FAILED_AFTER
 from spawner import form, metrics
 from spawner.container import INHERITED, Place, server_spec
@@ -271,6 +271,8 @@ class GpuSpawner(Spawner):
             owner=self.wiring.boot,
             requested_by=name_of(getattr(self.handler, "current_user", None)) or self.user.name,
             quote=quote,
+            service_class=ServiceClass(profile.service_class),
+            groups=tuple(sorted(self.groups)),
         )
 
     async def _await_start(self, start: Start, begun: asyncio.Task[Lease]) -> Lease:
