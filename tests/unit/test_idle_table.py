@@ -1,0 +1,307 @@
+"""The table "Idle, lifecycle" of the demands, and X24 and X25, as histories of servers: what each reports look by look,
+and what becomes of it. Every row of the table is here, or names the tests that prove it on something real."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from idle_culler import keepbusy
+from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
+from idle_culler.ports import SCOPES
+from idle_culler.signals import NOTHING, Known, Row, Unknown, read, recall, remember
+from quota.leases import Lease, ServiceClass, StopReason
+from quota.wish import NO_WISH, Wish
+from tests.fakes.use import NOW, gpu, host, kernel, kit, lease
+
+ROOT = Path(__file__).parents[2]
+MINUTE = timedelta(minutes=1)
+#: With a GPU half an hour, without one two hours, ten minutes' notice.
+PLAIN = Policy()
+
+#: The rows of one look, by the minutes since the server's start.
+Reports = Callable[[float], Mapping[str, Row]]
+
+
+def shifted(rows: Mapping[str, Row], minute: float) -> dict[str, Row]:
+    """Rows made for `NOW`, as they are so many minutes later."""
+    return {source: (at + minute * MINUTE, _moved(payload, minute)) for source, (at, payload) in rows.items()}
+
+
+def _moved(payload: object, minute: float) -> object:
+    if isinstance(payload, dict):
+        return {key: _moved(value, minute) for key, value in payload.items()}
+    if isinstance(payload, list):
+        return [_moved(each, minute) for each in payload]
+    if isinstance(payload, str) and payload[:4] == f"{NOW:%Y}":
+        return (datetime.fromisoformat(payload) + minute * MINUTE).isoformat()
+    return payload
+
+
+def same(*parts: Mapping[str, Row]) -> Reports:
+    """The same is seen for ever: ages of what it says stay as they are."""
+    rows = {source: row for part in parts for source, row in part.items()}
+    return lambda minute: shifted(rows, minute)
+
+
+def since_start(*parts: Mapping[str, Row]) -> Reports:
+    """The same is seen for ever, and its last use was at the start: stamps stand, reports are fresh."""
+    rows = {source: row for part in parts for source, row in part.items()}
+    return lambda minute: {source: (at + minute * MINUTE, payload) for source, (at, payload) in rows.items()}
+
+
+def until(minute: float, first: Reports, then: Reports) -> Reports:
+    return lambda now: first(now) if now <= minute else then(now)
+
+
+QUIET = since_start(kit(kernel(last=0)), host(), gpu(0, 0))
+QUIET_CPU = since_start(kit(kernel(last=0)), host())
+
+
+@dataclass(frozen=True)
+class Story:
+    """`ends` is the minute of the stop with its rule, None: it lives; `warned` the minute of the first warning."""
+
+    id: str
+    sees: Reports
+    ends: tuple[float, Rule] | None
+    warned: float | None = None
+    minutes: int = 360
+    policy: Policy = PLAIN
+    of: Lease = field(default_factory=lambda: lease(started=0))
+    wish: Wish = NO_WISH
+    kept_by: Rule | None = None  # the rule of the last verdict, where it lives
+    tab: bool = False
+
+
+def lived(story: Story) -> Iterator[tuple[float, Decision]]:
+    """Look by look, twice a minute, each memory going through the evidence as the book keeps it, up to the stop."""
+    memory = NOTHING
+    for look in range(story.minutes * 2 + 1):
+        minute = look / 2
+        now = NOW + minute * MINUTE
+        seen: Known[datetime] | Unknown = Known(now, now) if story.tab else Unknown("the Hub does not tell")
+        decision = decide(read(story.of, story.sees(minute), memory, now, seen), story.policy, now, story.wish)
+        yield minute, decision
+        if isinstance(decision, Reclaim):
+            return
+        memory = recall({"memory": remember(decision.memory)}, now)
+
+
+CPU = lease(0, started=0)
+GPU_IDLE = Policy(idle_gpu=None, gpu_idle=1800)
+JOB = host(98.0, 0, io_bytes_per_s=0.0, io_active_at=None)
+DD = host(1.0, None, io_bytes_per_s=90e6, io_active_at=None)
+BURN = gpu(30, 0, memory_util=0)
+
+STORIES = [
+    Story("i01-silent-cell-5-h-no-client", same(kit(kernel(True, since=600)), host(), gpu()), None,
+          kept_by=Rule.BUSY_KERNEL),
+    Story("i01-and-gpu-at-80", same(kit(kernel(True)), host(), gpu(80)), None, kept_by=Rule.BUSY_KERNEL),
+    Story("i01-cell-ends-after-5-h", until(300, same(kit(kernel(True)), host(), gpu()), same(kit(), host(), gpu())),
+          (330, Rule.IDLE), 320),
+    Story("i02-nohup-job-no-kernel", same(kit(terminals=0), JOB, gpu()), None, kept_by=Rule.CPU_ACTIVE),
+    Story("i02-nohup-dd-no-cpu", same(kit(), DD, gpu()), None, kept_by=Rule.IO_ACTIVE),
+    Story("i02-download-without-gpu", same(kit(), DD), None, of=CPU, kept_by=Rule.IO_ACTIVE),
+    Story("i02-gpu-program-from-a-terminal", same(kit(terminals=1), host(), gpu(35)), None, kept_by=Rule.GPU_ACTIVE),
+    Story("i02-job-ends-after-an-hour", until(60, same(kit(), JOB, gpu()), same(kit(), host(), gpu())),
+          (90, Rule.IDLE), 80),
+    Story("i02-program-that-waits-is-not-use", since_start(kit(terminals=1, children=1), host(processes=2), gpu(0, 0)),
+          (30, Rule.IDLE), 20),
+    Story("i03-forgotten-tab", QUIET, (30, Rule.IDLE), 20, tab=True),
+    Story("i03-tab-that-saves-by-itself", same(kit(kernel(), saved_at=NOW.isoformat()), host(), gpu()),
+          (30, Rule.IDLE), 20, tab=True),
+    Story("i05-status-messages-only", QUIET, (30, Rule.IDLE), 20),
+    Story("i07-nvml-fails-for-ever", same(kit(kernel()), host(), gpu(None, reason="unknown")), None,
+          kept_by=Rule.BLIND),
+    Story("i07-nvml-fails-after-the-warning", until(25, QUIET, same(kit(), host(), gpu(None))), None, 20,
+          kept_by=Rule.BLIND),
+    Story("i07-io-cannot-be-read", same(kit(), host(io_bytes_per_s=None), gpu()), None, kept_by=Rule.BLIND),
+    Story("i07-reader-of-a-shared-gpu-fails", same(kit(), host(), gpu(None, reason="unknown")), None,
+          of=lease(share=250, started=0), kept_by=Rule.BLIND),
+    Story("i07-nvml-comes-back", until(59.5, same(kit(), host(), gpu(None)), same(kit(), host(), gpu())),
+          (90, Rule.IDLE), 80),
+    Story("i08-rows-of-an-orphan", lambda minute: {}, None, kept_by=Rule.BLIND),
+    Story("i13-gpu-60-s", QUIET, (1, Rule.IDLE), 0.5, policy=Policy(60, 300, 30)),
+    Story("i13-cpu-300-s", QUIET_CPU, (5, Rule.IDLE), 4.5, policy=Policy(60, 300, 30), of=CPU),
+    Story("i13-off-is-never", QUIET, None, policy=Policy(None, 300, 30), kept_by=Rule.OFF),
+    Story("i14-warned-ten-minutes-before", QUIET_CPU, (120, Rule.IDLE), 110, of=CPU),
+    Story("i14-max-age-of-a-busy-server", same(kit(kernel(True)), host(99.0), gpu(90)), (240, Rule.MAX_AGE), 230,
+          policy=Policy(max_age=4 * 3600)),
+    Story("i14-max-age-of-a-blind-server", lambda minute: {}, (240, Rule.MAX_AGE), 230,
+          policy=Policy(max_age=4 * 3600)),
+    Story("i15-kept-for-an-hour", QUIET, (60, Rule.IDLE), 50, wish=Wish(keep_until=NOW + 60 * MINUTE)),
+    Story("i15-kept-beyond-max-age-in-vain", QUIET, (120, Rule.MAX_AGE), 110, policy=Policy(max_age=7200),
+          wish=Wish(keep_until=NOW + 180 * MINUTE)),
+    Story("i15-shutdown-time-whatever-runs", same(kit(kernel(True)), JOB, gpu(90)), (45, Rule.SHUTDOWN), 35,
+          wish=Wish(shutdown_at=NOW + 45 * MINUTE)),
+    Story("i15-stop-when-done", until(100, same(kit(kernel(True)), host(), gpu()), same(kit(), host(), gpu())),
+          (101, Rule.WHEN_DONE), wish=Wish(when_done=True)),
+    Story("i15-not-done-while-a-program-lives", same(kit(kernel(True), children=1), host(), gpu()), None,
+          wish=Wish(when_done=True), kept_by=Rule.BUSY_KERNEL),
+    Story("i16-20-gb-held-at-0-percent", since_start(kit(kernel(last=0)), host(), gpu(0, 0, memory=20_480)),
+          (30, Rule.IDLE), 20),
+    Story("i16-held-beside-a-cpu-job", since_start(kit(), JOB, gpu(0, 0, memory=20_480)), (30, Rule.GPU_IDLE), 20,
+          policy=GPU_IDLE),
+    Story("i16-a-cell-that-runs-is-use-of-it", since_start(kit(kernel(True)), JOB, gpu(0, 0)), None, policy=GPU_IDLE,
+          kept_by=Rule.BUSY_KERNEL),
+    Story("i16-two-devices-at-0-and-95", same(kit(), host(), gpu(95)), None, policy=GPU_IDLE, of=lease(2, started=0),
+          kept_by=Rule.GPU_ACTIVE),
+    Story("i16-device-that-cannot-be-measured", since_start(kit(), JOB, gpu(None, reason="shared")), None,
+          policy=GPU_IDLE, of=lease(share=250, started=0), kept_by=Rule.CPU_ACTIVE),
+    Story("i17-keep-busy-is-never-stopped", same(kit(kernel(last=None)), host(), BURN), None, kept_by=Rule.GPU_ACTIVE),
+    Story("i19-hub-forbids-to-ask", same(kit(kernel(last=10)), host(), gpu()), None, kept_by=Rule.RECENT),
+    Story("i20-pages-are-read", QUIET, (30, Rule.IDLE), 20, tab=True),
+    Story("i24-job-ends-then-one-clock",
+          until(200, same(kit(), JOB, gpu()), since_start(kit(kernel(last=0)), host(), gpu())),
+          (230, Rule.IDLE), 220),
+    Story("x24-probe-fails-for-ever", same(host(), gpu()), None, kept_by=Rule.BLIND),
+    Story("x24-other-ide-that-computes", same(host(40.0), gpu()), None, kept_by=Rule.CPU_ACTIVE),
+    Story("x25-four-days-of-training", same(kit(kernel(True)), host(99.0), gpu(97)), None,
+          of=lease(started=4 * 86400), kept_by=Rule.BUSY_KERNEL),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("story", STORIES, ids=[story.id for story in STORIES])
+def test_the_idle_table(story: Story) -> None:
+    looks = list(lived(story))
+    warned = next((minute for minute, decision in looks if isinstance(decision, Warn)), None)
+    minute, last = looks[-1]
+    told = f"{type(last).__name__} by {last.evidence.rule} at minute {minute}: {last.evidence.words}"
+    if story.ends is None:
+        assert isinstance(last, Keep) and last.evidence.rule is story.kept_by, told
+    else:
+        assert isinstance(last, Reclaim) and (minute, last.evidence.rule) == story.ends, told
+    assert warned == story.warned
+
+
+def by_id(name: str) -> Story:
+    return next(story for story in STORIES if story.id == name)
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "key"),
+    [
+        ("i03-forgotten-tab", StopReason.IDLE, "30 min without use (idle.with_gpu)"),
+        ("i14-warned-ten-minutes-before", StopReason.IDLE, "2 h without use (idle.without_gpu)"),
+        ("i14-max-age-of-a-busy-server", StopReason.MAX_AGE, "4 h after their start (idle.max_age)"),
+        ("i15-shutdown-time-whatever-runs", StopReason.SHUTDOWN, "Its user asked for it to be stopped at 09:45 UTC"),
+        ("i15-stop-when-done", StopReason.SHUTDOWN, "when its work is done"),
+        ("i16-held-beside-a-cpu-job", StopReason.IDLE, "30 min without use (idle.gpu_idle)"),
+    ],
+)
+def test_i14_every_stop_names_its_rule_and_value(name: str, reason: StopReason, key: str) -> None:
+    *_, (_, end) = lived(by_id(name))
+    assert isinstance(end, Reclaim) and end.reason is reason and key in end.evidence.words
+
+
+def test_i14_two_warnings_ten_and_two_minutes_before() -> None:
+    warnings = [(minute, each.last) for minute, each in lived(by_id("i03-forgotten-tab")) if isinstance(each, Warn)]
+    assert warnings[0] == (20, False) and next(minute for minute, last in warnings if last) == 28
+    assert [last for _, last in warnings] == sorted(last for _, last in warnings)
+
+
+def test_i16_words_and_figure_of_a_gpu_that_works_for_nobody() -> None:
+    looks = dict(lived(by_id("i16-a-cell-that-runs-is-use-of-it")))
+    assert "its GPU has not computed" not in looks[119].evidence.words
+    assert looks[121].evidence.words.endswith("its GPU has not computed for 2 h 1 min")
+    assert looks[121].evidence.facts["gpu_unused_s"] == 121 * 60
+
+
+def test_i17_a_keep_busy_pattern_is_suspected_after_three_hours() -> None:
+    found = dict(lived(by_id("i17-keep-busy-is-never-stopped")))
+    at = {minute: keepbusy.suspected(each.memory.pattern, NOW + minute * MINUTE) for minute, each in found.items()}
+    assert not at[180] and at[180.5] and at[360]
+
+
+@pytest.mark.parametrize(
+    "honest",
+    [
+        same(kit(kernel()), host(), gpu(30, 0, memory_util=4)),
+        same(kit(kernel()), host(), gpu(30, 0)),
+        same(kit(kernel(True)), host(), BURN),
+        same(kit(kernel(last=60)), host(), BURN),
+        same(host(), BURN),
+        until(90, same(kit(), host(), BURN), same(kit(), host(), gpu(60, 0, memory_util=0))),
+    ],
+    ids=[
+        "memory-traffic",
+        "traffic-unknown",
+        "a-cell-runs",
+        "cells-run-now-and-then",
+        "kernels-unknown",
+        "use-changes",
+    ],
+)
+def test_i17_honest_work_and_what_is_not_known_are_no_pattern(honest: Reports) -> None:
+    looks = list(lived(Story("i17", honest, None, minutes=240)))
+    assert not any(keepbusy.suspected(each.memory.pattern, NOW + minute * MINUTE) for minute, each in looks)
+
+
+def test_i19_what_the_hub_tells_changes_no_verdict() -> None:
+    """A 403 on the question for activity, an answer, a stale answer: the same verdicts at the same minutes."""
+    without, with_tab = (Story("i19", QUIET, None, tab=tab) for tab in (False, True))
+    first, second = ([(minute, type(d), d.evidence.rule) for minute, d in lived(s)] for s in (without, with_tab))
+    assert first == second
+
+
+def test_i21_mixed_stamps_of_one_server() -> None:
+    """Naive, foreign, in the future and none: no exception, and no stop."""
+    rows: dict[str, Row] = {
+        "kit": (NOW.replace(tzinfo=None), {"kernels": [{**kernel(), "last_execute_at": "2026-03-02T08:00"}]}),
+        "host": (NOW + timedelta(days=9), {"cpu_percent": 0.0, "cpu_active_at": "2026-03-02T17:00:00+09:00"}),
+        "gpu": (NOW, {"util": 0, "active_at": 1772438400}),
+    }
+    assert isinstance(decide(read(lease(), rows, NOTHING, NOW), PLAIN, NOW), Keep)
+
+
+def test_i08_i11_everybody_is_judged_whatever_the_others_rows_hold() -> None:
+    """Two thousand servers, every tenth with mangled rows: all idle ones are warned, no mangled one is stopped."""
+    verdicts = []
+    for number in range(2000):
+        mangled = number % 10 == 0
+        rows = {"kit": (NOW, None), "host": ("?", [])} if mangled else QUIET(40)
+        of = lease(id=f"l-{number}", started=86400)
+        memory = recall(
+            {"memory": {"watched_since": NOW.isoformat(), "looked_at": (NOW + 39.5 * MINUTE).isoformat()}},
+            NOW + 40 * MINUTE,
+        )
+        verdicts.append(decide(read(of, rows, memory, NOW + 40 * MINUTE), PLAIN, NOW + 40 * MINUTE))  # type: ignore[arg-type]
+    assert all(isinstance(each, Keep if number % 10 == 0 else Warn) for number, each in enumerate(verdicts))
+
+
+def test_i12_the_scopes_are_the_ones_of_the_design() -> None:
+    assert SCOPES == ("list:users", "read:users:activity", "read:servers", "delete:servers")
+
+
+def test_x25_a_longest_life_differs_by_class_not_by_renewals() -> None:
+    of = lease(started=0, service_class=ServiceClass.RESERVED)
+    assert not any(
+        isinstance(each, Reclaim)
+        for _, each in lived(Story("x25", same(kit(kernel(True)), host(), gpu()), None, of=of))
+    )
+
+
+#: Rows of the table that need more than a verdict, and where they are proven.
+ELSEWHERE = {
+    "i08": "tests/contract/test_culler.py",
+    "i11": "tests/contract/test_culler.py",
+    "i12": "tests/contract/test_culler.py",
+    "i15": "tests/contract/test_book_wishes.py",
+    "i20": "tests/integration/test_idle_reclaim.py",
+    "i23": "tests/contract/test_kit_outputs.py",
+}
+ROWS = ("i01 i02 i03 i05 i07 i08 i11 i12 i13 i14 i15 i16 i17 i19 i20 i21 i23 i24 x24 x25").split()
+
+
+@pytest.mark.parametrize("row", ROWS)
+def test_every_row_of_the_table_is_proven(row: str) -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    told = any(story.id.startswith(row) for story in STORIES) or f"_{row}_" in here
+    assert told or row in ELSEWHERE
+    if row in ELSEWHERE:
+        assert f"def test_{row}_" in (ROOT / ELSEWHERE[row]).read_text(encoding="utf-8")
