@@ -137,7 +137,7 @@ class NotebookServer:
 
     def save(self, path: str, *sources: str) -> None:
         """A notebook with these cells; their ids are c0, c1, …"""
-        cells = [
+        cells: list[dict[str, Any]] = [
             {"id": f"c{i}", "cell_type": "code", "source": s, "metadata": {}, "outputs": [], "execution_count": None}
             for i, s in enumerate(sources)
         ]

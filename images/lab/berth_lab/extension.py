@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 from berth_lab import hush
@@ -37,10 +39,13 @@ class Kit:
         self._app = serverapp
         self.browsers = Broadcast()
         self._docs_saved = asyncio.Event()
+        self._service, self._token = service, token
         self._push = Push(service, token, self.report)
         self._stream = Stream(service, token, self._heard)
         self._saves = Saves()
+        self._keeps_outputs = False
         self._outputs = self._follow_outputs()
+        self._farewell: asyncio.Task[dict[str, Any]] | None = None
         self._watch = Watch(serverapp.kernel_manager, self._push.changed)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -60,11 +65,11 @@ class Kit:
             "children": children,
             "background": activity.left_behind(os.getpid(), [*shells, *pids]),
             "saved_at": stamp(self._saves.last),
-            "unsaved": self._outputs.unsaved() if self._outputs else None,
+            "unsaved": self._outputs.unsaved() if self._keeps_outputs else None,
         }
 
     def _follow_outputs(self) -> Any:
-        """The keeper of outputs, hooked into the server; None where the server is not one that we know."""
+        """The keeper of outputs, hooked into the server; it keeps none where the server is not one that we know."""
         from berth_lab.notebooks import Notebooks
         from berth_lab.outputs_watch import DoesNotFit, Outputs, before_reads, followed
 
@@ -80,9 +85,9 @@ class Kit:
             hooked = followed(settings["kernel_websocket_connection_class"], outputs)
             before_reads(app.contents_manager, outputs)
             settings["kernel_websocket_connection_class"] = hooked
+            self._keeps_outputs = True
         except Exception as error:
             app.log.warning("berth_lab keeps no outputs of closed browsers: %s", error)
-            return None
         return outputs
 
     def _on_save(self, model: dict[str, Any], path: str, **_: Any) -> None:
@@ -93,12 +98,39 @@ class Kit:
         if path in self._notebooks.writing:
             return
         self._saves.saved(path, model, utcnow())
-        if self._outputs is not None and model.get("type") == "notebook":
+        if model.get("type") == "notebook":
             self._outputs.saved_by_browser(path)
 
     def _heard(self, name: str, data: dict[str, Any]) -> None:
         """An event of service `berth`."""
         self.browsers.publish(name, data)
+        if name == "stopping" and self._farewell is None:
+            self._farewell = asyncio.create_task(self._save(data))
+        elif name == "state" and data.get("target") == "RUN" and self._farewell is not None:
+            self._farewell.cancel()
+            self._farewell = None
+            for gone in ("stopping", "saving", "saved"):
+                self.browsers.forget(gone)
+
+    async def _save(self, stopping: dict[str, Any]) -> dict[str, Any]:
+        """Save before a stop, by its `reason` and `save_until`."""
+        from berth_lab.farewell_world import poster
+
+        until = datetime.fromisoformat(str(stopping["save_until"]))
+        return await self._farewell_of(str(stopping["reason"]), until, poster(self._service, self._token))
+
+    async def _farewell_of(self, reason: str, until: datetime, post: Any) -> dict[str, Any]:
+        from berth_lab.farewell import Farewell
+        from berth_lab.farewell_world import Around, snapshots_folder
+
+        around = Around(self._app, self._outputs, self.browsers, self._busy, self.ask_browsers_to_save, post)
+        lease = os.environ.get("BERTH_LEASE", "")
+        farewell = Farewell(around, lease, reason, until, snapshots_folder(), Path.home())
+        around.kept_at = farewell.folder / "report.json"
+        return await farewell.run()
+
+    def _busy(self) -> dict[str, bool | None]:
+        return {kernel["id"]: kernel["busy"] for kernel in self._watch.report()}
 
     # What the browser's endpoints are built on. All of it runs on the server's event loop.
 
@@ -134,14 +166,27 @@ class Kit:
             raise LookupError("no such snapshot waits to be restored")
 
     async def save_now(self) -> dict[str, Any]:
-        """Save what can be saved, without stopping anything; the report."""
+        """Have the browsers save, and put outputs that only we have into their notebooks, without stopping anything;
+        the report."""
+        from jupyter_client.session import utcnow
+
+        from berth_lab.watch import stamp
+
+        self.sync()
         await self.ask_browsers_to_save(2.0)
-        return {"state": "done", "reason": "asked", "saved": [], "lost": [], "resume": None, "seconds": 0.0}
+        written = await self._outputs.write_all(None)
+        rows = [
+            {"kind": "notebook", "path": w.path, "what": w.path, "count": len(w.cells), "bytes": w.size}
+            for w in written
+            if w.why is None
+        ]
+        report = {"state": "done", "reason": "asked", "saved": rows, "lost": [], "resume": None}
+        return report | {"at": stamp(utcnow())}
 
     def running_cells(self) -> list[dict[str, Any]]:
         """Cells that run now: kernel, cell id, and the outputs so far (nbformat), for a browser that opened the
         notebook meanwhile."""
-        cells = self._outputs.running() if self._outputs else []
+        cells = self._outputs.running()
         return [
             {"kernel": kernel, "cell": cell.id, "count": cell.count, "outputs": cell.outputs()}
             for kernel, cell in cells
@@ -172,7 +217,7 @@ class Kit:
             self._app.log.debug("berth_lab hears no kernel events: %s", error)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._push.run())]
         self._tasks.append(asyncio.create_task(self._stream.run()))
-        if self._outputs is not None:
+        if self._keeps_outputs:
             self._tasks.append(asyncio.create_task(self._outputs.run()))
 
     async def _on_kernel_event(self, logger: Any, schema_id: str, data: dict[str, Any]) -> None:
@@ -198,5 +243,4 @@ class Kit:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._watch.close()
         self.browsers.close()
-        if self._outputs is not None:
-            self._outputs.close()
+        self._outputs.close()

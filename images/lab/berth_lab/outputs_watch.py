@@ -23,7 +23,7 @@ from typing import Any
 from jupyter_client.session import Session, utcnow
 from zmq.eventloop.zmqstream import ZMQStream
 
-from berth_lab.notebooks import Notebooks, Written, done
+from berth_lab.notebooks import Notebooks, Stamp, Written, done
 from berth_lab.outputs import WORTH_KEEPING, Cell, Cells
 
 log = logging.getLogger("berth_lab")
@@ -207,6 +207,19 @@ class Outputs:
                     if cells:
                         written.append(await self._notebooks.write(path, cells))
                 kernel.cells.forget(list(kernel.cells.by_request.values()))
+            return written
+
+    async def write_all(self, stamp: Stamp | None) -> list[Written]:
+        """What is not written, into every notebook that has a kernel. With a stamp, also what a browser may have: its
+        server ends."""
+        async with self._lock:
+            written = []
+            for kernel_id, where in (await self.paths()).items():
+                kernel = self._known.get(kernel_id)
+                for path in where:
+                    cells = kernel.unwritten(seen=stamp is not None) if kernel else []
+                    if cells or stamp is not None:
+                        written.append(await self._notebooks.write(path, cells, stamp))
             return written
 
     async def before_read(self, path: str) -> None:

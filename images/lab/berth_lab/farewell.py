@@ -1,0 +1,244 @@
+"""Saving before a stop: one way, whatever the reason. It never raises, and it is over before its time is.
+
+1. open browsers save their documents; 2. notebooks get the outputs so far; 3. idle kernels save their variables;
+4. at the end of the time busy kernels are interrupted, and save theirs; 5. notebooks get the last outputs and a stamp;
+6. what was open is written down for the next start; 7. the service hears that all is done.
+What fails is a row of what is lost.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import secrets
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from berth_lab import __version__
+from berth_lab.farewell_kernels import CannotSay, Seat, lost
+from berth_lab.notebooks import Stamp, Written
+from berth_lab.watch import stamp as rfc3339
+
+log = logging.getLogger("berth_lab")
+
+#: Busy kernels are interrupted so long before the end of the time; of a short time, half of it.
+INTERRUPT_SECONDS = 30.0
+#: Browsers may take so long to save their documents; of a short time, a quarter.
+BROWSER_SECONDS = 5.0
+#: The last so many seconds are for notebooks, the manifest and the report.
+WRITE_SECONDS = 4.0
+#: Kernels that save at the same time.
+AT_ONCE = 4
+MOST_ROWS = 200
+LOOK_SECONDS = 0.2
+
+
+class World(Protocol):
+    """The server around it."""
+
+    def now(self) -> datetime: ...
+    async def seats(self) -> list[Seat]: ...
+    def busy(self, kernel_id: str) -> bool | None: ...
+    async def interrupt(self, kernel_id: str) -> None: ...
+    async def save_variables(self, seat: Seat, folder: Path, seconds: float) -> dict[str, Any]: ...
+    async def write_outputs(self, stamp: Stamp | None) -> list[Written]: ...
+    async def ask_browsers_to_save(self, seconds: float) -> bool: ...
+    def busy_terminals(self) -> int: ...
+    async def tell(self, report: dict[str, Any]) -> None: ...
+
+
+def interrupt_after(seconds: float) -> float:
+    """How long busy kernels are let alone when there are so many seconds."""
+    return max(0.0, seconds - INTERRUPT_SECONDS, seconds / 2 if seconds < INTERRUPT_SECONDS * 2 else 0.0)
+
+
+@dataclass(slots=True)
+class Farewell:
+    """One saving. `until` is when the server may be ended."""
+
+    world: World
+    lease: str
+    reason: str
+    until: datetime
+    snapshots: Path
+    home: Path
+    token: str = ""
+    began: datetime = field(init=False)
+    saved: list[dict[str, Any]] = field(default_factory=list)
+    lost: list[dict[str, Any]] = field(default_factory=list)
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    _resume: str | None = None
+    _done_kernels: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.began = self.world.now()
+        self.token = self.token or f"{self.began:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+    @property
+    def folder(self) -> Path:
+        return self.snapshots / self.token
+
+    def left(self) -> float:
+        """Seconds."""
+        return (self.until - self.world.now()).total_seconds()
+
+    def report(self, state: str = "saving") -> dict[str, Any]:
+        """As the service takes it."""
+        seconds = (self.world.now() - self.began).total_seconds()
+        return {
+            "state": state,
+            "reason": self.reason,
+            "saved": self.saved[:MOST_ROWS],
+            "lost": self.lost[:MOST_ROWS],
+            "resume": self._resume,
+            "seconds": round(seconds, 1),
+        }
+
+    async def run(self) -> dict[str, Any]:
+        """Save all that can be saved in time; the final report. Only a cancellation comes out of it."""
+        await self._step(self.world.tell(self.report()))
+        await self._step(self.world.ask_browsers_to_save(min(BROWSER_SECONDS, self.left() / 4)))
+        await self._step(self.world.write_outputs(None))
+        seats = await self._step(self.world.seats()) or []
+        await self._idle_kernels(seats)
+        await self._busy_kernels(seats)
+        await self._notebooks()
+        self._terminals()
+        self._write_down(seats)
+        final = self.report("done")
+        await self._step(self.world.tell(final))
+        return final
+
+    async def _step(self, step: Awaitable[Any]) -> Any:
+        """One step, within the time; None if it failed."""
+        try:
+            return await asyncio.wait_for(step, max(0.1, self.left()))
+        except TimeoutError:
+            log.warning("a step of saving took too long")
+        except Exception:
+            log.warning("a step of saving failed", exc_info=True)
+        return None
+
+    async def _idle_kernels(self, seats: list[Seat]) -> None:
+        await self._save([seat for seat in seats if self.world.busy(seat.id) is False])
+
+    async def _busy_kernels(self, seats: list[Seat]) -> None:
+        """Let them end by themselves as long as there is time for it, then interrupt them."""
+        interrupt_at = self.left() - interrupt_after(self.left())
+        while (waiting := self._unsaved(seats)) and self.left() > interrupt_at:
+            await self._save([seat for seat in waiting if self.world.busy(seat.id) is False])
+            if self._unsaved(seats):
+                await asyncio.sleep(LOOK_SECONDS)
+        for seat in self._unsaved(seats):
+            await self._step(self.world.interrupt(seat.id))
+        while self._unsaved(seats) and self.left() > WRITE_SECONDS:
+            await self._save([seat for seat in self._unsaved(seats) if self.world.busy(seat.id) is False])
+            if self._unsaved(seats):
+                await asyncio.sleep(LOOK_SECONDS)
+        self.lost += [lost("kernel", seat.name or seat.path, seat.path, "busy") for seat in self._unsaved(seats)]
+
+    def _unsaved(self, seats: list[Seat]) -> list[Seat]:
+        return [seat for seat in seats if seat.id not in self._done_kernels]
+
+    async def _save(self, seats: list[Seat]) -> None:
+        room = asyncio.Semaphore(AT_ONCE)
+
+        async def one(seat: Seat) -> None:
+            async with room:
+                await self._variables(seat)
+
+        self._done_kernels.update(seat.id for seat in seats)
+        await asyncio.gather(*(one(seat) for seat in seats))
+
+    async def _variables(self, seat: Seat) -> None:
+        number = len(self.kernels) + 1
+        entry = seat.value() | {"folder": f"kernel-{number}", "variables": 0}
+        self.kernels.append(entry)
+        folder = self.folder / entry["folder"]
+        try:
+            report = await self.world.save_variables(seat, folder, max(0.1, self.left() - WRITE_SECONDS))
+        except CannotSay as error:
+            self.lost.append(lost("kernel", seat.name or seat.path, seat.path, error.code))
+            return
+        except Exception:
+            log.warning("the variables of %s could not be saved", seat.path, exc_info=True)
+            self.lost.append(lost("kernel", seat.name or seat.path, seat.path, "failed"))
+            return
+        entry["variables"] = len(report["saved"])
+        if report["saved"]:
+            where = {"path": self._relative(folder), "what": seat.path, "bytes": report.get("bytes") or 0}
+            self.saved.append({"kind": "variables", "count": len(report["saved"]), **where})
+        for row in report.get("lost") or ():
+            words = {"what": row["name"], "where": seat.path, "why": row["why"], "code": row["code"]}
+            self.lost.append({"kind": "variable", **words})
+
+    async def _notebooks(self) -> None:
+        stamp = Stamp(self.lease, self.reason, rfc3339(self.world.now()) or "", f"berth_lab {__version__}")
+        for written in await self._step(self.world.write_outputs(stamp)) or ():
+            name = written.path.rpartition("/")[2]
+            if written.why is not None:
+                self.lost.append(lost("notebook", name, written.path, written.why))
+                continue
+            row = {"path": written.path, "what": name, "count": len(written.cells), "bytes": written.size}
+            self.saved.append({"kind": "notebook", **row})
+
+    def _terminals(self) -> None:
+        if running := self.world.busy_terminals():
+            self.lost.append(lost("terminal", str(running), "", "terminal"))
+
+    def _write_down(self, seats: list[Seat]) -> None:
+        """What the next start needs: the manifest, last, so that a half-written snapshot is none."""
+        if not seats:
+            return
+        listed = {entry["path"] for entry in self.kernels}
+        self.kernels += [seat.value() | {"folder": None, "variables": 0} for seat in seats if seat.path not in listed]
+        self.saved.append({"kind": "tabs", "path": "", "what": "", "count": len(seats), "bytes": 0})
+        manifest = {
+            "format": 1,
+            "token": self.token,
+            "lease": self.lease,
+            "reason": self.reason,
+            "at": rfc3339(self.began),
+            "kernels": self.kernels,
+            "lost": self.lost[:MOST_ROWS],
+            "used_at": None,
+        }
+        try:
+            write_private(self.folder / "manifest.json", manifest)
+            self._resume = self.token
+        except OSError:
+            log.warning("what was open could not be written down", exc_info=True)
+            self.saved.pop()
+
+    def _relative(self, path: Path) -> str:
+        return os.path.relpath(path, self.home)
+
+
+def write_private(path: Path, value: dict[str, Any]) -> None:
+    """JSON, whole or not at all, for its owner alone. Raises `OSError`."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fresh = path.with_name(path.name + ".new")
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    fresh.replace(path)
+
+
+async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[str, Any], path: Path | None) -> None:
+    """Send the report; where the service does not take it, keep it in the user's folder. Never raises."""
+    try:
+        await post(report)
+    except Exception as error:
+        log.warning("the service did not take the report of what was saved: %s", error)
+        if path is not None and report["state"] == "done":
+            try:
+                write_private(path, report)
+            except OSError:
+                log.warning("the report could not be written either", exc_info=True)
