@@ -56,7 +56,9 @@ def _some_of(known: Collection[str], what: str) -> Any:
 
 
 def _rules(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{value!r} is no list of rules; write each one under an [[idle.rules]] line of its own")
+    return tuple(value)
 
 
 class IdleRule(BaseModel):

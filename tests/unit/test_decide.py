@@ -205,3 +205,9 @@ def test_warned_at_is_the_first_warning() -> None:
 
 def test_a_late_first_look_is_not_called_use() -> None:
     assert judge(quiet()).evidence.words.startswith("Watched without a gap since 09:00 UTC and not used meanwhile")
+
+
+def test_use_between_two_looks_starts_the_notice_anew() -> None:
+    """The look after it finds the server idle again already; the warning before it counts for nothing."""
+    decision = judge(quiet(last=35), watched(warned=40), policy=Policy(60, 60, 300))
+    assert isinstance(decision, Warn) and decision.deadline == NOW + timedelta(seconds=300)

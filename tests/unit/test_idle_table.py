@@ -141,6 +141,8 @@ STORIES = [
           wish=Wish(shutdown_at=NOW + 45 * MINUTE)),
     Story("i15-stop-when-done", until(100, same(kit(kernel(True)), host(), gpu()), same(kit(), host(), gpu())),
           (101, Rule.WHEN_DONE), wish=Wish(when_done=True)),
+    Story("i15-not-done-while-a-job-computes", same(kit(), host(50.0), gpu()), None, wish=Wish(when_done=True),
+          kept_by=Rule.CPU_ACTIVE),
     Story("i15-not-done-while-a-program-lives", same(kit(kernel(True), children=1), host(), gpu()), None,
           wish=Wish(when_done=True), kept_by=Rule.BUSY_KERNEL),
     Story("i16-20-gb-held-at-0-percent", since_start(kit(kernel(last=0)), host(), gpu(0, 0, memory=20_480)),
@@ -291,7 +293,6 @@ ELSEWHERE = {
     "i08": "tests/contract/test_culler.py",
     "i11": "tests/contract/test_culler.py",
     "i12": "tests/contract/test_culler.py",
-    "i15": "tests/contract/test_book_wishes.py",
     "i20": "tests/integration/test_idle_reclaim.py",
     "i23": "tests/contract/test_kit_outputs.py",
 }
