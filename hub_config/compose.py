@@ -28,10 +28,12 @@ from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
+from quota.farewells import Farewells
 from quota.groups import Group
 from quota.i18n import N_
 from quota.jumps import measure
 from quota.leases import Device, Lease
+from quota.leaving import Graces
 from quota.nightly import Nightly
 from quota.ports import Nobody, Notifier, Place
 from quota.pricing import hourly
@@ -39,6 +41,7 @@ from quota.rows import Rows
 from quota.store import Store
 from quota.units import MilliGpu
 from quota.watch import Watch
+from quota.way_out import WayOut
 from spawner.fleet import free_now
 from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
@@ -105,6 +108,12 @@ def defaults_of(settings: Settings) -> Defaults:
         gpu_hour=first.credits_per_gpu_hour,
         cpu_hour=first.credits_per_cpu_hour,
     )
+
+
+def graces_of(settings: Settings) -> Graces:
+    """How long servers may save before they are ended."""
+    nothing = timedelta(0)
+    return Graces(settings.save.grace or nothing, settings.save.by_hand or nothing)
 
 
 def inventory_of(settings: Settings, data: DataFolder) -> Inventory | None:
@@ -176,6 +185,14 @@ class Parts:
     @cached_property
     def profiles(self) -> tuple[Profile, ...]:
         return profiles_of(self.settings)
+
+    @cached_property
+    def farewells(self) -> Farewells:
+        return Farewells(self.store, self.clock)
+
+    @cached_property
+    def way_out(self) -> WayOut:
+        return WayOut(self.book, self.rows, self.farewells, self.clock, graces_of(self.settings))
 
 
 def parts(root: Path, settings: Settings | None = None) -> Parts:
@@ -293,6 +310,8 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         groups=groups_of(made.settings),
         offer=offer_of(made, made.alerts),
         quotes=quotes_of(made, made.alerts),
+        graces=made.way_out.graces,
+        server_env=made.settings.save.environment(),
     )
 
 
@@ -341,6 +360,7 @@ def service_parts(made: Parts) -> Any:
         groups=groups_of(made.settings),
         templates=templates_of(made),
         offered=offered_of(made),
+        way_out=made.way_out,
     )
 
 
@@ -377,6 +397,8 @@ def culler_parts(made: Parts, notifier: Notifier | None = None) -> Any:
         notifier=notifier or Nobody(),
         alerts=made.alerts,
         host=made.host,
+        graces=made.way_out.graces,
+        farewells=made.farewells,
     )
 
 

@@ -93,7 +93,8 @@ def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
     starts.install()  # who comes second by a moment is shown the first start, not a fault
     c.JupyterHub.spawner_class = LocalGpuSpawner
     c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply
-    c.Spawner.start_timeout = int(made.settings.hub.start_timeout.total_seconds()) + 30  # ours comes first, with words
+    patience = made.settings.hub.start_timeout + made.way_out.graces.by_hand  # of an earlier run that still saves
+    c.Spawner.start_timeout = int(patience.total_seconds()) + 30  # ours comes first, with words
     c.Spawner.http_timeout = 30
     c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", *roles.SERVER_SCOPES]
 

@@ -18,6 +18,8 @@ EVENTS: Final[Mapping[str, str]] = {
     "lease-reclaimed": "The idle culler wrote that an idle server is to stop.",
     "lease-reserved": "Room and credit are set aside for a start.",
     "lease-running": "A server answered for the first time: charging begins.",
+    "lease-save-unfinished": "A server ended while its kit was still saving.",
+    "lease-saved": "A server ended after its kit had said that all was saved that could be.",
     "lease-stop-requested": "Somebody asked by page or REST for a server to stop.",
     "notice-lost": "A notice could not be given to the site's own notifier.",
     "process-begins": "A service or the agent begins its work.",
@@ -31,6 +33,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "site-template-failed": "A page could not be made with the site's own templates; Berth's own was shown.",
     "tidy-failed": "Answers kept for idempotency keys could not be forgotten; it is tried again.",
     "up-ready": "`berth up` is ready, with the address.",
+    "up-saved": "`berth up`, told to stop, let servers save; the line says how many were done in time.",
     "up-stopping": "`berth up` was told to stop.",
     "watch-failed": "Service berth could not look whether all is well; it looks again.",
 }

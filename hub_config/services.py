@@ -68,7 +68,11 @@ def agent(root: Path) -> int:
         host=made.host,
         boot=compose.new_boot("agent"),
         policy=AgentPolicy(
-            mode=made.settings.gpus.mode, meter=METER_SECONDS, observe=OBSERVE_SECONDS, start_grace=START_GRACE_SECONDS
+            mode=made.settings.gpus.mode,
+            meter=METER_SECONDS,
+            observe=OBSERVE_SECONDS,
+            start_grace=START_GRACE_SECONDS,
+            quota_grace=made.way_out.graces.automatic.total_seconds(),
         ),
         alerts=made.alerts,
         notifier=notifier,

@@ -23,6 +23,7 @@ from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
+from hub_config.settings_save import SaveTable
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 from spawner.profiles import DEFAULT_PROFILES
 
@@ -218,6 +219,7 @@ class Settings(_Table):
     gpus: Gpus = Field(Gpus(), description="The devices of this machine.")
     hub: HubTable = Field(HubTable(), description="How JupyterHub is run.")
     idle: Idle = Field(Idle(), description="When servers that nobody uses are stopped.")
+    save: SaveTable = Field(SaveTable(), description="What servers save before they are ended.")
     audit: Audit = Field(Audit(), description="The nightly check of the book.")
     logs: Logs = Field(Logs(), description="How the processes' logs are written.")
     first_start: FirstStart = Field(
@@ -361,6 +363,12 @@ COMMENTED = """\
 # max_age = "off"            # after this time any server is stopped, whatever it does
 # notice = "10 min"          # told to its user so long before, and again 2 min before
 # check_every = "30 s"
+
+[save]                       # before a server is ended: notebooks, variables that can be saved, checkpoints
+# grace = "2 min"            # when nobody waits for it (idle, max age, credit, drain …); "off" ends it at once
+# by_hand = "15 s"           # by its user, an admin, or the end of Berth; only where there is something to save
+# variables_mib = 2048       # of one server at most; 0 saves no variables
+# variables_time = "1 min"
 
 [audit]                      # every night the book is held against its ledger; what differs becomes an alert
 # at = "03:30"               # in the site's time zone; "off" for never

@@ -23,6 +23,7 @@ from hub_config.book_trouble import bring_up, trouble
 from hub_config.compose import Parts, check_extensions, parts
 from hub_config.datafolder import AUTH_SECRET, DataFolder, write_private
 from hub_config.guards import make_private
+from hub_config.last_call import let_save
 from hub_config.ports import Ports
 from hub_config.processes import alive, die_with_parent, port_taken, read_pid, write_pid
 from hub_config.settings import Settings, SettingsError
@@ -220,6 +221,7 @@ class Platform:
     hub: Child
     agent: Child
     stop_wanted: threading.Event
+    hurry: threading.Event = field(default_factory=threading.Event)
 
     def start(self) -> None:
         """Start both and wait for the first answer. Raises `UpError` with the end of the log."""
@@ -272,8 +274,13 @@ class Platform:
 
     def stop(self) -> None:
         """End everything, user servers included, and settle every bill."""
-        screen.say("\nStopping: the hub …")
         log.info("Stopping", extra={"event": "up-stopping"})
+        if self.hub.process is not None:
+            try:
+                let_save(self.made, self.hurry, screen.say, self.tend)
+            except Refused as refused:
+                screen.say(trouble(refused))
+        screen.say("\nStopping: the hub …")
         self.hub.stop(20)
         self._end_beats("hub")
         if self.agent.process is None:
@@ -375,12 +382,16 @@ def up(root: Path, host: str, port: int) -> int:
 
 
 def _run(made: Parts, url: str, host: str) -> int:
-    stop_wanted = threading.Event()
+    stop_wanted, hurry = threading.Event(), threading.Event()
+
+    def told(*_: object) -> None:
+        (hurry if stop_wanted.is_set() else stop_wanted).set()
+
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the last: its terminal was closed
         if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, lambda *_: stop_wanted.set())
+            signal.signal(number, told)
     hub, agent = children(made.data, host)
-    platform = Platform(made, url, hub, agent, stop_wanted)
+    platform = Platform(made, url, hub, agent, stop_wanted, hurry)
     screen.say("Starting Berth …")
     try:
         platform.start()

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from idle_culler.decide import Decision, Policy, Reclaim, decide
 from idle_culler.ports import (
@@ -34,10 +34,12 @@ from idle_culler.signals import Known, Memory, Row, Unknown, read
 from quota import tracing
 from quota.errors import Refused
 from quota.leases import HolderKind, Lease, State, StopReason, Target
+from quota.leaving import NO_GRACE, Graces, hastened, stop_after
 from quota.notices import idle_stop
 from quota.ports import Clock, Nobody, Notifier
 from quota.told import HUB_NONE, HUB_SILENT
 from quota.vitals import Vitals, to_note
+from quota.way_out import LeavingFarewells
 from quota.wish import NO_WISH, Wish
 
 log = logging.getLogger("berth.idle_culler")
@@ -54,8 +56,8 @@ Activity = Mapping[tuple[str, str], datetime | None]
 
 @dataclass(frozen=True)
 class CullerParts:
-    """What the culler is made of. `boot` is the random id of this process's life, `grace` the time that a server has
-    for saving after it was told to stop."""
+    """What the culler is made of. `boot` is the random id of this process's life, `graces` say how long a server may
+    save after it was told to stop, and `farewells` what it has saved; None: nothing is known of that."""
 
     book: CullerBook
     rows: CullerRows
@@ -66,7 +68,8 @@ class CullerParts:
     notifier: Notifier = field(default_factory=Nobody)
     wishes: CullerWishes = field(default_factory=NoWishes)
     alerts: CullerAlerts | None = None
-    grace: timedelta = timedelta(0)
+    graces: Graces = NO_GRACE
+    farewells: LeavingFarewells | None = None
     boot: str = field(default_factory=lambda: f"{ROLE}-{secrets.token_hex(8)}")
     host: str = field(default_factory=socket.gethostname)
 
@@ -142,7 +145,7 @@ class Culler:
         due, failed = await asyncio.to_thread(self._judge_all, leases, activity, troubles)
         if failed:
             troubles.append(f"{failed} of {len(leases)} leases could not be judged")
-        again = [lease for lease in leases if self._to_end(lease)]
+        again = [lease for lease in await asyncio.to_thread(self._hastened, leases) if self._to_end(lease)]
         ended = await asyncio.gather(
             *(self._reclaim(lease, activity, troubles) for lease in due),
             *(self._end(lease, troubles) for lease in again),
@@ -265,14 +268,19 @@ class Culler:
         if not isinstance(decision, Reclaim):
             return None
         now, words = self._parts.clock.now(), decision.evidence.words
-        stopping = self._parts.book.request_stop(
-            lease.id, decision.reason, detail=words, by=ROLE, stop_after=now + self._parts.grace
-        )
+        after = stop_after(decision.reason, rows.get("kit"), now, self._parts.graces)
+        stopping = self._parts.book.request_stop(lease.id, decision.reason, detail=words, by=ROLE, stop_after=after)
         if stopping.target is not Target.STOP or stopping.stop_reason is not decision.reason:
             return None
         if decision.reason is StopReason.IDLE:
             self._parts.notifier.deliver(idle_stop(stopping, words, now))
         return stopping
+
+    def _hastened(self, leases: Sequence[Lease]) -> list[Lease]:
+        """The leases; those that have saved what they could are due."""
+        ids = [lease.id for lease in leases if lease.state is State.RUNNING and lease.target is Target.STOP]
+        found = self._parts.farewells.of_some(ids) if ids and self._parts.farewells else {}
+        return hastened(leases, found)
 
     def _to_end(self, lease: Lease) -> bool:
         """A reclaim that is still running and whose grace is over, perhaps of an earlier cycle: the Hub was deaf, or is

@@ -20,6 +20,7 @@ from quota.bank import Bank
 from quota.billing import Bill, Metered
 from quota.book_reads import BookReads
 from quota.errors import NotFound, Reason, Refused, Stale
+from quota.farewells import forgotten
 from quota.groups import group_of, kind_of
 from quota.leases import Lease, LeaseRequest, State, StopReason, Target
 from quota.ports import Clock, Place
@@ -162,7 +163,8 @@ class Book(BookReads):
     def cancel_stop(self, lease_id: str, by: str) -> Lease:
         """Take a stop back before its time has come: an idle server came back to life.
 
-        Raises `Stale` when it is too late: the lease is not RUNNING any more, or `stop_after` has passed.
+        Raises `Stale` when it is too late: the lease is not RUNNING any more, `stop_after` has passed, or its kit has
+        said that all is saved, upon which anybody may have begun to end it.
         """
 
         def step(bill: Bill) -> Lease:
@@ -171,8 +173,11 @@ class Book(BookReads):
                 return lease
             if lease.state is not State.RUNNING or lease.stop_after is None or lease.stop_after <= bill.now:
                 raise TooLate(f"lease {lease.id} is {lease.state}, too late to go on")
+            bill = bill.claimed()
+            if not forgotten(bill.connection, lease_id):
+                raise TooLate(f"the kit of lease {lease_id} is done, too late to go on")
             nothing = {"stop_reason": None, "stop_detail": "", "stop_by": "", "stop_after": None}
-            return _write(bill.claimed(), "stop-cancelled", {"target": Target.RUN, **nothing}, by=by)
+            return _write(bill, "stop-cancelled", {"target": Target.RUN, **nothing}, by=by)
 
         return self._by_id(lease_id, step)
 

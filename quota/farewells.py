@@ -20,7 +20,7 @@ from quota.records import add_event, read_lease
 from quota.reported import Farewell, clamped
 from quota.store import Store, insert_new, retried
 
-__all__ = ["BEGUN", "DONE", "KIT", "Farewell", "Farewells", "NotStopping"]
+__all__ = ["BEGUN", "DONE", "KIT", "Farewell", "Farewells", "NotStopping", "forgotten"]
 
 BEGUN, DONE = "farewell-begun", "farewell-done"
 #: Who wrote these lines of history.
@@ -87,6 +87,14 @@ class Farewells:
         if insert_new(connection, _TABLE, values):
             add_event(connection, now, BEGUN, lease_id=lease_id, by=KIT)
         return now
+
+
+def forgotten(connection: sa.Connection, lease_id: str) -> bool:
+    """Take the farewell off in the transaction that takes the stop back; False where its kit is done already. The
+    lease has been claimed."""
+    mine = sa.delete(_TABLE).where(_TABLE.c.lease_id == lease_id, _TABLE.c.done_at.is_(None))
+    connection.execute(mine)
+    return connection.scalar(sa.select(_TABLE.c.lease_id).where(_TABLE.c.lease_id == lease_id)) is None
 
 
 _LISTS = ("saved", "lost")

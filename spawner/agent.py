@@ -17,11 +17,13 @@ from datetime import datetime, timedelta
 from quota.alerts import Alerts
 from quota.book import Book
 from quota.errors import NotFound, Stale
+from quota.farewells import Farewells
 from quota.jumping import Jumps
 from quota.leases import Lease, State
 from quota.ports import Nobody, Notifier, SteadyClock
 from quota.rows import Rows
 from quota.vitals import Vitals, to_note
+from quota.way_out import WayOut
 from spawner import drift as plan
 from spawner.devices import DeviceWatch, is_due
 from spawner.drift import Action, DriftPolicy, drift
@@ -81,6 +83,8 @@ class Agent:
         self._rows = rows
         self._runtime = runtime
         self._hand = SteadyHand(clock, Jumps(book.store, clock), host, alerts)
+        self._farewells = Farewells(book.store, clock)
+        self._way_out = WayOut(book, rows, self._farewells, clock)
         self._host = host
         self._boot = boot
         self._policy = policy = policy or AgentPolicy()
@@ -96,6 +100,7 @@ class Agent:
         self._beaten: datetime | None = None
         self._last_good: datetime | None = None
         self._cycles = self._errors = 0
+        self._saves = {"saves_done": 0, "saves_unfinished": 0}
         self._took: float | None = None  # seconds of the last cycle
         self._blind: int | None = None  # devices whose use cannot be read
 
@@ -128,10 +133,11 @@ class Agent:
         return drift(leases, boots, look, now, self._policy.drift)
 
     def _read(self) -> list[Lease]:
-        """Leases of this host that are not settled. Those of no host yet are every agent's."""
-        return [
-            lease for lease in self._book.unsettled() if all(slot.host in (None, self._host) for slot in lease.slots)
-        ]
+        """Leases of this host that are not settled; those that have saved what they could are due. Those of no host yet
+        are every agent's."""
+        return self._way_out.hastened(
+            [lease for lease in self._book.unsettled() if all(slot.host in (None, self._host) for slot in lease.slots)]
+        )
 
     def _look(self) -> Look:
         look = self._hand.by_new_clock(self._runtime.look())
@@ -157,7 +163,7 @@ class Agent:
             gauges["cycle_duration_seconds"] = round(self._took, 6)
         if self._blind is not None:
             gauges["blind_devices"] = self._blind
-        counts = {"cycles": self._cycles, "errors": self._errors, **self._notifier.counts()}
+        counts = {"cycles": self._cycles, "errors": self._errors, **self._saves, **self._notifier.counts()}
         return Vitals(words, self._last_good, counts, gauges)
 
     def _watch(self, leases: Sequence[Lease], look: Look, now: datetime) -> None:
@@ -221,11 +227,25 @@ class Agent:
                     self._runtime.remove(lease.id)
             case plan.Release(lease, ended_at):
                 self._book.release(lease, ended_at)
+                self._count_save(lease)
             case plan.Settle(lease):
                 self._book.settle(lease)
             case plan.RemoveOrphan(lease_id):
                 return self._remove_orphan(lease_id, now)
         return True
+
+    def _count_save(self, lease: Lease) -> None:
+        """What became of the farewell of a server that is gone: for metrics and the log."""
+        farewell = self._farewells.of(lease.id)
+        if farewell is None:
+            return
+        done = farewell.done_at is not None
+        self._saves["saves_done" if done else "saves_unfinished"] += 1
+        told = {"event": "lease-saved" if done else "lease-save-unfinished", "lease": lease.id}
+        seconds = ((farewell.done_at or farewell.heard_at) - farewell.began_at).total_seconds()
+        words = "saved what it could" if done else "ended before its kit said that all was saved"
+        level = logging.INFO if done else logging.WARNING
+        log.log(level, "The server of lease %s %s (%.1f s)", lease.id, words, seconds, extra=told)
 
     def _ended_meanwhile(self, lease: Lease) -> bool:
         """Whether a server whose end is not in the book has ended since the look: its record must not be removed

@@ -435,7 +435,7 @@ class LocalGpuSpawner(GpuSpawner):
         home = prepare_home(wiring.homes, lease.holder.user)
         place = Place(str(home), str(settings_folder()), wiring.service_url, _torch_version())
         devices = wiring.rows.devices() if lease.count else []
-        return server_spec(lease, self._argv(), env, devices, place)
+        return server_spec(lease, self._argv(), {**env, **wiring.server_env}, devices, place)
 
     def _argv(self) -> list[str]:
         as_root = ["--allow-root"] if os.geteuid() == 0 else []

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("berth.spawner")
 
-#: How long a start waits for the end of the same server's last run.
+#: How long a start waits for the end of the same server's last run, its time to save not counted.
 EARLIER_SECONDS: Final = 20.0
 #: A ready server is seen at once; the Hub's own waiting backs off to seconds.
 PROBE_SECONDS: Final = 0.05
@@ -146,18 +146,19 @@ class Start:
             if earlier.target is Target.RUN and earlier.id not in _OURS:
                 await self._stop_left_behind(earlier)
             waited = time.monotonic() - began
-            if waited > EARLIER_SECONDS:
+            if waited > EARLIER_SECONDS + self._wiring.graces.by_hand.total_seconds():
                 raise Refused(Reason.STOPPING, lease=earlier.id)
             self._tell_waiting(10, N_("Waiting for the last run of this server to end"), began)
             await self._pause(0.2)
 
     async def _stop_left_behind(self, lease: Lease) -> None:
         log.warning("Lease %s of %s was left behind; stopping it for a new start", lease.id, lease.holder)
-        book, detail = self._wiring.book, LEFT_BEHIND
-        await self._book(book.request_stop, lease.id, StopReason.PLATFORM, detail=detail, by=self._request.requested_by)
+        book, out, by = self._wiring.book, self._wiring.way_out, self._request.requested_by
+        await self._book(out.request, lease.id, StopReason.PLATFORM, detail=LEFT_BEHIND, by=by)
         if lease.owner == self._wiring.boot and lease.state in (State.RESERVED, State.STARTING):
             await self._book(book.acknowledge, lease.id, self._wiring.boot)  # by a start of ours that could not
-        await self._world(self._wiring.runtime.stop, lease.id, 5.0)
+        if await self._book(out.wait_until, lease.id) is None:  # else the agent ends it when it has saved
+            await self._world(self._wiring.runtime.stop, lease.id, 5.0)
 
     async def _room_words(self, lease: Lease) -> str:
         uuids = {slot.device for slot in lease.slots if slot.device is not None}

@@ -20,6 +20,8 @@ from spawner.wiring import Wiring
 
 log = logging.getLogger("berth.spawner")
 
+#: Between two looks whether the kit of a server that is to stop is done.
+SAVE_SECONDS: Final = 0.3
 #: A stop waits so long for the agent to free the room: who is told "stopped" should find it free.
 FREED_SECONDS: Final = 3.0
 
@@ -41,13 +43,17 @@ class Stop:
         self._wiring = wiring
         self._lease_id = lease_id
         self._why = why
+        self._at_once = in_vain
         self._untold: list[Callable[[], Any]] = [self._request]
         if in_vain:
             self._untold.insert(0, self._void)
 
     async def run(self, grace: float) -> None:
-        """Ask it to end, force it after `grace` seconds. Never raises: the Hub would keep a server pending for ever."""
-        await self._tell()
+        """Let it save, ask it to end, force it after `grace` seconds; 0 lets it save nothing. Never raises: the Hub
+        would keep a server pending for ever."""
+        self._at_once = self._at_once or grace <= 0
+        if await self._tell():
+            await self._let_save()
         ended = await self._end(grace)
         if not await self._tell():
             begin(self._tell_later())
@@ -65,9 +71,8 @@ class Stop:
     def _request(self) -> None:
         """A reason that is in the book already stays; this one is for a stop that came by the Hub alone."""
         why = self._why
-        self._wiring.book.request_stop(
-            self._lease_id, why.reason, detail=why.detail, by=why.by, stop_after=self._wiring.clock.now()
-        )
+        out = self._wiring.way_out
+        out.request(self._lease_id, why.reason, detail=why.detail, by=why.by, at_once=self._at_once)
 
     async def _tell(self) -> bool:
         """Tell the book what it was not told yet; whether nothing is left. What it refuses is not tried again."""
@@ -87,6 +92,21 @@ class Stop:
             if await self._tell():
                 log.info("The stop of lease %s is in the book now", self._lease_id)
                 return
+
+    async def _let_save(self) -> None:
+        """Wait until the kit is done or its time is over, or the server has ended by itself. A book that goes away
+        meanwhile cannot make it longer."""
+        runtime, until = self._wiring.runtime, None
+        while not self._at_once:
+            try:
+                until = await in_thread(self._wiring.way_out.wait_until, self._lease_id)
+            except Exception:
+                log.exception("Nobody can tell whether the server of lease %s is still saving", self._lease_id)
+            if until is None or until <= self._wiring.clock.now():
+                return
+            if await exit_code(runtime, self._lease_id, time.monotonic() - 1) is not None:
+                return
+            await asyncio.sleep(SAVE_SECONDS)
 
     async def _until_freed(self) -> None:
         """Wait, within bounds, until the agent has seen for itself that nothing runs."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from quota.groups import Group
+from quota.leaving import NO_GRACE, Graces
 from quota.ports import Clock, Place
 from spawner.ports import Runtime
 from spawner.profiles import Profile
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from quota.bank import Bank
     from quota.book import Book
     from quota.rows import Rows
+    from quota.way_out import LeavingFarewells, WayOut
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Wiring:
     may take to answer; the Hub's own `start_timeout` must be longer by the wait for an earlier run (`EARLIER_SECONDS`).
     `service_url` is where servers reach service `berth`, with its prefix; empty where there is none. `groups` are
     those that the site's settings name. `offer` is the site's own rule of who is offered what, and
-    `quotes` of what it costs them.
+    `quotes` of what it costs them. `graces` is how long a server may save before it is ended, `server_env` what
+    every server is told besides; `farewells` are the same book's unless others are given.
     """
 
     book: Book
@@ -48,3 +52,15 @@ class Wiring:
     groups: Sequence[Group] = ()
     offer: Offer | None = None
     quotes: Quotes | None = None
+    graces: Graces = NO_GRACE
+    server_env: Mapping[str, str] = field(default_factory=dict)
+    farewells: LeavingFarewells | None = None
+
+    @cached_property
+    def way_out(self) -> WayOut:
+        """How a server is stopped."""
+        from quota.farewells import Farewells
+        from quota.way_out import WayOut
+
+        farewells = self.farewells or Farewells(self.book.store, self.clock)
+        return WayOut(self.book, self.rows, farewells, self.clock, self.graces)

@@ -7,11 +7,11 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from quota.api import shapes
+from quota.api import asked, shapes
 from quota.api.base import operation
 from quota.api.kit import KitHandler
 from quota.api.operation import Access
-from quota.farewells import NotStopping
+from quota.farewells import KIT, NotStopping
 from quota.i18n import _
 from quota.reported import MOST_ROWS
 from quota.web.problem import Problem, Why
@@ -66,3 +66,23 @@ class KitFarewell(KitHandler):
         return shapes.Farewell(
             lease_id=lease.id, began_at=found.began_at, done_at=found.done_at, stop_after=lease.stop_after
         )
+
+
+class KitUsed(KitHandler):
+    """The server is used after all."""
+
+    @operation(
+        "The stop of an idle server is taken back",
+        shapes.Kept,
+        body=asked.Body,
+        problems=(Why.NO_LEASE, Why.NOT_FOUND, Why.CHANGED, Why.TOO_OFTEN),
+        access=Access.SERVER,
+    )
+    async def post(self) -> shapes.Kept:
+        """Its user runs code in a server that is to stop for want of use, or at a time that they set: it runs on, if
+        nothing of it was interrupted yet. Other stops are not taken back."""
+        holder = await self.holder()
+        self.slowly(self.parts.saves, holder)
+        lease = await self.lease_of(holder)
+        kept = await self.in_thread(self.parts.out.take_back, lease.id, KIT)
+        return shapes.Kept(lease_id=kept.id, target=kept.target)

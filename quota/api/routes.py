@@ -10,7 +10,7 @@ from quota.api.base import ApiHandler
 from quota.api.groups import Groups, GroupUsage, OneGroup
 from quota.api.held import Leases, OneLease, RefundLease, StopLease
 from quota.api.kit import KitSignals
-from quota.api.kit_farewell import KitFarewell
+from quota.api.kit_farewell import KitFarewell, KitUsed
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
 from quota.api.site import Fleet, Prices, Profiles, TheDocument
 
@@ -56,6 +56,7 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "fleet": Fleet,
     "kit/signals": KitSignals,
     "kit/farewell": KitFarewell,
+    "kit/used": KitUsed,
     "openapi.json": TheDocument,
 }
 

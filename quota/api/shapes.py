@@ -241,6 +241,13 @@ class Farewell(Shape):
     stop_after: Instant | None
 
 
+class Kept(Shape):
+    """A server that was to stop and runs on."""
+
+    lease_id: str
+    target: Target
+
+
 class Page(Shape):
     """A page of a list. `next` is the cursor of the page after it, null at the end."""
 

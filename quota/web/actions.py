@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
-from quota.errors import Conflict, NotFound
+from quota.errors import BerthError, Conflict, NotFound
 from quota.groups import Group, group_of, no_payer
 from quota.i18n import _
-from quota.leases import HolderKind, Lease, State, StopReason
+from quota.leases import HolderKind, Lease, State, StopReason, Target
 from quota.web import fields
 from quota.web.base import Handler
 from quota.web.parts import HubUnavailable
@@ -28,20 +29,49 @@ async def lease_for(handler: Handler, lease_id: str) -> Lease:
 
 
 async def stop_lease(handler: Handler, lease_id: str) -> Lease:
-    """Record the intent in the book, then ask the Hub. Where the Hub does not answer the agent sees to it."""
+    """Record the intent in the book, and ask the Hub once the server has saved. Where the Hub does not answer the
+    agent sees to it."""
     lease = await lease_for(handler, lease_id)
     if not lease.live:
         return lease
     reason = StopReason.USER if lease.holder.user == handler.viewer.name else StopReason.ADMIN
-    lease = await handler.in_thread(handler.parts.book.request_stop, lease_id, reason, by=handler.viewer.name)
+    lease = await handler.in_thread(handler.parts.out.request, lease_id, reason, by=handler.viewer.name)
     told = {"event": "lease-stop-requested", "lease": lease.id, "reason": reason.value, "by": handler.viewer.name}
     log.info("Lease %s is to stop", lease.id, extra=told)
     if lease.live and lease.holder.kind is HolderKind.SERVER:
-        try:
-            await handler.parts.hub.stop_server(lease.holder.user, lease.holder.server)
-        except HubUnavailable as error:
-            log.warning("The Hub did not stop the server of lease %s: %s", lease_id, error)
+        if await handler.in_thread(handler.parts.out.wait_until, lease_id) is None:
+            await _ask_hub(handler, lease)
+        else:
+            task = asyncio.create_task(_ask_hub_later(handler, lease))
+            _LATER.add(task)
+            task.add_done_callback(_LATER.discard)
     return lease
+
+
+#: Stops that wait for their servers to save. The Hub is asked so that it knows at once: should this process end
+#: meanwhile, the agent ends the servers all the same.
+_LATER: set[asyncio.Task[None]] = set()
+_LOOK_SECONDS = 0.5
+
+
+async def _ask_hub(handler: Handler, lease: Lease) -> None:
+    try:
+        await handler.parts.hub.stop_server(lease.holder.user, lease.holder.server)
+    except HubUnavailable as error:
+        log.warning("The Hub did not stop the server of lease %s: %s", lease.id, error)
+
+
+async def _ask_hub_later(handler: Handler, lease: Lease) -> None:
+    """The Hub takes a server's address away before it stops it: browsers could save nothing any more."""
+    try:
+        while True:
+            if await handler.in_thread(handler.parts.out.wait_until, lease.id) is None:
+                break
+            await asyncio.sleep(_LOOK_SECONDS)
+        if (await handler.in_thread(handler.parts.book.lease, lease.id)).target is Target.STOP:
+            await _ask_hub(handler, lease)
+    except BerthError as error:
+        log.warning("The stop of lease %s is left to the agent: %s", lease.id, error)
 
 
 async def refund_lease(handler: Handler, lease_id: str, amount: int | None, note: str) -> int:

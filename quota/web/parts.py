@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from quota.farewells import Farewells
     from quota.leases import Lease
     from quota.rows import Rows
+    from quota.way_out import WayOut
     from quota.web.throttle import Throttle
 
 
@@ -108,9 +109,9 @@ class ServiceParts:
     live in packages this one may not import, and so does `log_tail`, the last lines that a lease's server wrote, which
     outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `offered` names the
     profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
-    server of a lease may run, None is no limit. `cookie_secret` should
-    outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's environment of a managed
-    service says.
+    server of a lease may run, None is no limit. `way_out` is how a server is stopped; None gives it no time to save.
+    `cookie_secret` should outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's
+    environment of a managed service says.
     """
 
     book: Book
@@ -132,6 +133,7 @@ class ServiceParts:
     groups: Sequence[Group] = ()
     offered: Callable[[str, frozenset[str]], Collection[str]] | None = None
     longest: Callable[[Lease], timedelta | None] = _no_end
+    way_out: WayOut | None = None
     hub_auth: HubOAuth | None = None
 
     @cached_property
@@ -154,6 +156,13 @@ class ServiceParts:
         from quota.farewells import Farewells
 
         return Farewells(self.book.store, self.clock)
+
+    @cached_property
+    def out(self) -> WayOut:
+        """How a server is stopped."""
+        from quota.way_out import WayOut
+
+        return self.way_out or WayOut(self.book, self.rows, self.farewells, self.clock)
 
     @cached_property
     def saves(self) -> Throttle:

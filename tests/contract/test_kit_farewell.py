@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from quota.book import TooLate
 from quota.errors import NotFound
 from quota.farewells import NotStopping
-from quota.leases import Lease, StopReason
+from quota.leases import Lease, StopReason, Target
 from quota.reported import LONGEST_NAME, MOST_ROWS
 from quota.web.throttle import BURST
 from tests.contract.service_reading import problem
@@ -142,3 +144,36 @@ async def test_a_farewell_reaches_its_own_lease_alone(service: Service, desk: De
     assert service.parts.farewells.of(lease.id) is None
     everywhere = service.hub.add_token("mallory", ("custom:berth:kit!user=mallory",))
     problem(await service.api(everywhere).post(PATH, json=body), 403, "forbidden")
+
+
+# ---- taken back ------------------------------------------------------------------------------------------------
+
+
+async def test_who_uses_an_idle_server_in_its_grace_keeps_it(
+    service: Service, desk: Desk, kit: httpx.AsyncClient, lease: Lease
+) -> None:
+    after = desk.now + timedelta(minutes=2)
+    assert (await kit.post("kit/used", json={})).json() == {"lease_id": lease.id, "target": "RUN"}
+    desk.book.request_stop(lease.id, StopReason.IDLE, stop_after=after)
+    await kit.post(PATH, json=saying())
+    assert (await kit.post("kit/used", json={})).json()["target"] == "RUN"
+    assert desk.book.lease(lease.id).stop_reason is None
+    assert service.parts.farewells.of(lease.id) is None, "the next stop begins anew"
+    problem(await kit.post(PATH, json=saying("done")), 409, "not-stopping")
+
+
+@pytest.mark.parametrize("reason", [StopReason.MAX_AGE, StopReason.QUOTA, StopReason.ADMIN, StopReason.DRAIN])
+async def test_other_stops_are_not_taken_back(desk: Desk, kit: httpx.AsyncClient, lease: Lease, reason: Any) -> None:
+    desk.book.request_stop(lease.id, reason, stop_after=desk.now + timedelta(minutes=2))
+    problem(await kit.post("kit/used", json={}), 409, "changed-meanwhile")
+    assert desk.book.lease(lease.id).target is Target.STOP
+
+
+async def test_a_stop_is_not_taken_back_once_its_kit_is_done(desk: Desk, kit: httpx.AsyncClient, lease: Lease) -> None:
+    """Whoever has read that it is done may be ending the server already."""
+    desk.book.request_stop(lease.id, StopReason.IDLE, stop_after=desk.now + timedelta(minutes=2))
+    await kit.post(PATH, json=saying("done"))
+    problem(await kit.post("kit/used", json={}), 409, "changed-meanwhile")
+    with pytest.raises(TooLate):
+        desk.book.cancel_stop(lease.id, "admin")
+    assert desk.book.lease(lease.id).target is Target.STOP

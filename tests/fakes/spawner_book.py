@@ -13,6 +13,7 @@ from quota.entitlement import Limits
 from quota.errors import NotFound, Reason, Refused, Stale
 from quota.leases import LIVE, Device, DeviceState, Holder, Lease, LeaseRequest, Price, State, StopReason, Target
 from quota.ports import Clock, Place
+from quota.reported import Farewell
 from quota.units import MicroCredits
 
 PRICE = Price(1, MicroCredits(1_000_000), MicroCredits(0))
@@ -36,6 +37,8 @@ class FakeBook:
         self.broken: set[str] = set()
         self.calls: list[str] = []
         self.refusal: Refused | None = None
+        self.kits: dict[str, tuple[datetime, dict[str, object]]] = {}  # what they reported last, by lease
+        self.farewells: dict[str, Farewell] = {}
         self._ids = count(1)
         self._lock = threading.Lock()
 
@@ -51,6 +54,12 @@ class FakeBook:
             for slot in lease.slots if lease.live else ():
                 used[slot.device] = used.get(slot.device, 0) + slot.share
         return [replace(each, used=each.used + used.get(each.uuid, 0)) for each in self.fleet]
+
+    def signals(self, lease_id: str) -> dict[str, tuple[datetime, dict[str, object]]]:
+        return {"kit": self.kits[lease_id]} if lease_id in self.kits else {}
+
+    def of_some(self, lease_ids: Sequence[str]) -> dict[str, Farewell]:
+        return {name: self.farewells[name] for name in lease_ids if name in self.farewells}
 
     # ---- leases ------------------------------------------------------------------------------------------------
 

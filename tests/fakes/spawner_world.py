@@ -49,6 +49,7 @@ class World:
             backend_words="Nothing isolates users.",
             start_timeout_s=20.0,
             service_url="http://127.0.0.1:9/services/berth/",
+            farewells=self.book,
         )
         monkeypatch.setattr(gpu_spawner, "free_port", lambda: 12345)
         monkeypatch.setattr(stopping, "FREED_SECONDS", 0.0)  # there is no agent here

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,6 +13,8 @@ import pytest
 from jupyterhub.spawner import Spawner
 
 from quota.leases import State, StopReason, Target
+from quota.leaving import Graces
+from quota.reported import Farewell
 from spawner import stopping
 from spawner.gpu_spawner import LocalGpuSpawner
 from spawner.placement import best_fit
@@ -257,3 +261,84 @@ def test_defaults_that_matter() -> None:
     assert isinstance(spawner, Spawner)
     assert (spawner.poll_interval, spawner.default_url, spawner.will_resume) == (5, "/lab", False)
     assert "HTTP_PROXY" not in spawner.env_keep
+
+
+# ---- the server saves first ----------------------------------------------------------------------------------------
+
+KERNEL = {"kernels": [{"id": "k", "busy": True}], "terminals": 0}
+
+
+def with_kit(world: World, payload: dict[str, object], by_hand: float = 30.0) -> LocalGpuSpawner:
+    """A server whose kit has just reported."""
+    world.wiring = replace(world.wiring, graces=Graces(timedelta(minutes=2), timedelta(seconds=by_hand)))
+    world.book.kits["l1"] = (world.wiring.clock.now(), payload)
+    return world.spawner()
+
+
+async def test_i09_a_server_with_a_kernel_is_left_to_save_until_its_kit_is_done(world: World) -> None:
+    spawner = with_kit(world, KERNEL)
+    await spawner.start()
+    stop = asyncio.ensure_future(spawner.stop())
+    await until(lambda: world.book.one().target is Target.STOP)
+    await asyncio.sleep(0.5)
+    assert world.runtime.alive() == {"l1"}, "it is saving"
+    now = world.wiring.clock.now()
+    world.book.farewells["l1"] = Farewell(now, now, now, {})
+    await asyncio.wait_for(stop, 3)
+    assert not world.runtime.alive()
+
+
+async def test_a_kit_that_never_answers_holds_a_stop_up_for_its_grace_and_no_longer(world: World) -> None:
+    spawner = with_kit(world, KERNEL, by_hand=0.8)
+    await spawner.start()
+    began = time.monotonic()
+    await spawner.stop()
+    assert 0.7 < time.monotonic() - began < 5
+    assert not world.runtime.alive()
+
+
+@pytest.mark.parametrize("payload", [{"kernels": [], "terminals": 0}, None])
+async def test_with_nothing_to_save_a_stop_is_not_held_up(world: World, payload: dict[str, object] | None) -> None:
+    spawner = with_kit(world, payload or {})
+    if payload is None:
+        world.book.kits.clear()
+    await spawner.start()
+    began = time.monotonic()
+    await spawner.stop()
+    assert time.monotonic() - began < 2
+
+
+async def test_stop_now_and_a_start_in_vain_save_nothing(world: World) -> None:
+    spawner = with_kit(world, KERNEL)
+    await spawner.start()
+    began = time.monotonic()
+    await spawner.stop(now=True)
+    other = world.spawner("bob")
+    world.book.kits["l2"] = world.book.kits["l1"]
+    await other.start()
+    other._proxy_pending = True
+    await other.stop()
+    assert time.monotonic() - began < 5
+    assert not world.runtime.alive()
+
+
+async def test_a_server_that_ends_while_it_is_waited_for_is_not_waited_for_any_longer(world: World) -> None:
+    spawner = with_kit(world, KERNEL)
+    await spawner.start()
+    stop = asyncio.ensure_future(spawner.stop())
+    await until(lambda: world.book.one().target is Target.STOP)
+    world.runtime.end("l1")
+    await asyncio.wait_for(stop, 5)
+
+
+async def test_a_book_that_goes_away_while_a_server_saves_makes_its_time_no_longer(world: World) -> None:
+    spawner = with_kit(world, KERNEL, by_hand=1.2)
+    await spawner.start()
+    stop = asyncio.ensure_future(spawner.stop())
+    await until(lambda: world.book.one().target is Target.STOP)
+    await asyncio.sleep(0.2)
+    world.book.broken = {"request_stop", "acknowledge", "live_of", "lease", "void"}
+    await asyncio.sleep(0.3)
+    assert world.runtime.alive() == {"l1"}, "its time goes on"
+    await asyncio.wait_for(stop, 6)
+    assert not world.runtime.alive()
