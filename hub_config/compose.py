@@ -42,6 +42,7 @@ from quota.store import Store
 from quota.units import MilliGpu
 from quota.watch import Watch
 from quota.way_out import WayOut
+from quota.wishes import Wishes
 from spawner.fleet import free_now
 from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
@@ -396,6 +397,7 @@ def culler_parts(made: Parts, notifier: Notifier | None = None) -> Any:
         cycle_seconds=made.settings.idle.check_every.total_seconds(),
         notifier=notifier or Nobody(),
         alerts=made.alerts,
+        wishes=Wishes(made.store, made.clock),
         host=made.host,
         graces=made.way_out.graces,
         farewells=made.farewells,

@@ -84,16 +84,17 @@ def _lower(words: str) -> str:
 
 def evidence_words(evidence: Mapping[str, Any], zone: tzinfo) -> tuple[tuple[str, str], ...]:
     """Names and values of what an idle verdict saw; a text in place of a value says why it is unknown."""
-    found = []
+    found, own = [], evidence.get("forgeable") or ()
     for key, (name, words) in _facts(zone).items():
         value = evidence.get(key)
         if value is not None:
             text = isinstance(value, str) and key not in _MOMENTS
-            found.append((_(name), retold(value) if text else words(value)))
+            said = retold(value) if text else words(value)
+            found.append((_(name), _("%(what)s, as the server itself says", what=said) if key in own else said))
     return tuple(found)
 
 
-_MOMENTS = ("idle_since", "hub_activity")
+_MOMENTS = ("idle_since", "hub_activity", "saved_at")
 
 
 def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
@@ -109,6 +110,9 @@ def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
     def percent(value: Any) -> str:
         return f"{value:.0f} %" if isinstance(value, int | float) else str(value)
 
+    def rate(value: Any) -> str:
+        return f"{value / 1024:.0f} KiB" if isinstance(value, int | float) else str(value)
+
     def memory(value: Any) -> str:
         return memory_words(value) if isinstance(value, int) else str(value)
 
@@ -118,8 +122,12 @@ def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
         "kernels": (N_("Kernels"), str),
         "busy_kernels": (N_("of them running code"), str),
         "terminals": (N_("Terminals"), str),
+        "children": (N_("of them with a program"), str),
         "cpu_percent": (N_("CPU of its programs"), percent),
+        "io": (N_("Read and written a second"), rate),
         "gpu_util": (N_("GPU use"), percent),
         "gpu_memory_mib": (N_("GPU memory"), memory),
+        "gpu_unused_s": (N_("GPU held without computing"), seconds),
+        "saved_at": (N_("Last save (does not count)"), moment),
         "hub_activity": (N_("Last request (does not count)"), moment),
     }
