@@ -12,6 +12,7 @@ import pytest
 from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
 from idle_culler.signals import NOTHING, Known, Memory, Row, read
 from quota.leases import Lease
+from quota.wish import Wish
 from tests.fakes.use import DAY, DEFAULT, NOW, ago, gpu, host, judge, kernel, kit, lease, quiet, text, watched
 
 LONG = watched()
@@ -211,3 +212,9 @@ def test_use_between_two_looks_starts_the_notice_anew() -> None:
     """The look after it finds the server idle again already; the warning before it counts for nothing."""
     decision = judge(quiet(last=35), watched(warned=40), policy=Policy(60, 60, 300))
     assert isinstance(decision, Warn) and decision.deadline == NOW + timedelta(seconds=300)
+
+
+def test_done_is_not_what_computes_right_now() -> None:
+    """Though nothing was on record before this look."""
+    decision = judge({**quiet(), **host(50.0)}, LONG, wish=Wish(when_done=True))
+    assert isinstance(decision, Keep) and decision.evidence.words.endswith("as soon as nothing runs, as its user asked")
