@@ -19,8 +19,8 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from hub_config.datafolder import DataFolder
+from hub_config.deliver import outbox_of
 from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
-from hub_config.notifying import SiteNotifier
 from hub_config.settings import ProfileTable, Settings
 from hub_config.settings_idle import DAYS
 from images.catalog import LOCAL_IMAGES
@@ -35,6 +35,7 @@ from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.leaving import Graces
 from quota.nightly import Nightly
+from quota.outbox import Outbox
 from quota.ports import Nobody, Notifier, Place
 from quota.pricing import hourly
 from quota.rows import Rows
@@ -261,10 +262,9 @@ def notify_of(made: Parts) -> Callable[..., Any] | None:
     return load(made.data.settings_file, "notify", reference, ("notice",)) if reference else None
 
 
-def notifier_of(made: Parts) -> SiteNotifier | None:
-    """What hands notices to the site's function, in this process; None where there is none. Raises `SettingsError`."""
-    own = notify_of(made)
-    return None if own is None else SiteNotifier(own, made.alerts)
+def notifier_of(made: Parts) -> Outbox:
+    """What takes this process's notices: the outbox in the book."""
+    return outbox_of(made)
 
 
 def check_extensions(made: Parts) -> None:

@@ -15,6 +15,8 @@ from hub_config.settings import COMMENTED, Settings, SettingsError, parse
 BOOK_PASSWORD = "BERTH_BOOK_PASSWORD"
 #: The variable of the environment with Berth's secret at the log-in provider.
 AUTH_SECRET = "BERTH_AUTH_SECRET"
+#: The variable of the environment with the password at the mail server.
+MAIL_SECRET = "BERTH_MAIL_SECRET"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +50,16 @@ class DataFolder:
         BERTH_AUTH_SECRET, else the file that `berth.toml` names; "" for none. Raises `SettingsError`."""
         return self._secret_for(AUTH_SECRET, "auth.secret_file", settings.auth.secret_file, "Berth's secret") or ""
 
+    def mail_password(self, settings: Settings) -> str:
+        """The password at the mail server: BERTH_MAIL_SECRET, else the file; "" for none. Raises `SettingsError`."""
+        return self._secret_for(MAIL_SECRET, "mail.password_file", settings.mail.password_file, "the password") or ""
+
+    def admin_chat(self, settings: Settings) -> str:
+        """The webhook of the administrators' chat; "" for none. Raises `SettingsError`."""
+        return (self._secret_for("", "chat.admin_file", settings.chat.admin_file, "the webhook") or "").strip()
+
     def _secret_for(self, variable: str, key: str, name: str, what: str) -> str | None:
-        given = os.environ.get(variable)
+        given = os.environ.get(variable) if variable else None
         if given or not name:
             return given or None
         path = self.root / name
@@ -59,7 +69,7 @@ class DataFolder:
             why = getattr(error, "strerror", None) or "it is no text"
             raise SettingsError(
                 f"{self.settings_file}: {key}: {path} cannot be read: {why}; "
-                f"write {what} into it (chmod 600), or give it as {variable}"
+                f"write {what} into it (chmod 600)" + (f", or give it as {variable}" if variable else "")
             ) from None
 
     @property

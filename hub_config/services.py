@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hub_config import compose, logs
+from hub_config import compose, deliver, logs
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
 from quota import catalogues
@@ -78,8 +78,7 @@ def agent(root: Path) -> int:
         notifier=notifier,
     )
     worker.run(stop)
-    if notifier is not None:
-        notifier.close()
+    notifier.close()
     compose.close_inventory(inventory)
     made.store.close()
     return 0
@@ -111,12 +110,14 @@ async def _serve(made: Parts) -> None:
     server = Server(make_app(parts), max_body_size=MAX_BODY_BYTES)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
     stop_watching = keep_watching(compose.watch(made))
+    stop_delivering = deliver.worker_of(made).start()
     stop_auditing = keep_auditing(compose.nightly(made))
     tidying = asyncio.create_task(keep_tidy(parts.answers))
     await _told_event().wait()
     server.stop()
     tidying.cancel()
     await asyncio.to_thread(stop_watching)
+    await asyncio.to_thread(stop_delivering)
     await asyncio.to_thread(stop_auditing)
 
 
@@ -203,8 +204,7 @@ async def _cull(made: Parts) -> None:
 
     notifier = compose.notifier_of(made)
     await run(compose.culler_parts(made, notifier), _told_event())
-    if notifier is not None:
-        await asyncio.to_thread(notifier.close)
+    await asyncio.to_thread(notifier.close)
 
 
 def _told_event() -> asyncio.Event:

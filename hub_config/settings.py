@@ -23,6 +23,7 @@ from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
+from hub_config.settings_notices import ChatTable, MailTable
 from hub_config.settings_save import SaveTable
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 from spawner.profiles import DEFAULT_PROFILES
@@ -225,6 +226,8 @@ class Settings(_Table):
     first_start: FirstStart = Field(
         FirstStart(), description="Fills a new book once; afterwards these belong to the admin page."
     )
+    mail: MailTable = Field(MailTable(), description="The mail server by which people are told.")
+    chat: ChatTable = Field(ChatTable(), description="Chats in which people are told.")
     extensions: ExtensionsTable = Field(ExtensionsTable(), description="Functions of the site's own.")
     profiles: tuple[ProfileTable, ...] = Field((), description="What a user may pick; without any, Berth's six.")
     groups: tuple[GroupTable, ...] = Field((), description="Groups of the Hub that mean something to Berth.")
@@ -376,6 +379,23 @@ COMMENTED = """\
 [logs]
 # format = "json"            # one JSON object a line in logs/*.log; or "text"
 # level = "info"             # debug, info or warning
+
+[mail]                       # people are told by mail where a host is given
+# host = ""
+# port = 587
+# security = "starttls"      # or "tls", "none"
+# user = ""                  # its password: in a file, or BERTH_MAIL_SECRET in the environment; never here
+# password_file = ""
+# sender = ""                # e.g. "berth@example.org"
+# domain = ""                # users who named no address are at USER@ this, e.g. "example.org"
+# own_addresses = true       # whether users may name one
+# admins = []                # who is written about alerts and appeals
+
+[chat]                       # webhooks of Slack, Teams, Mattermost, DingTalk, Feishu, Lark, or any that takes JSON
+# users = true               # whether users may name one
+# hosts = []                 # of your own network, on which webhooks may lie; public ones need no entry
+# plain_http = false
+# admin_file = ""            # a file with the webhook of the administrators' chat
 
 [extensions]                 # functions of your own, in a Python file beside this one
 # profiles = ""              # says who is offered which profiles, e.g. "site_rules:profiles"

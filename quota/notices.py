@@ -145,7 +145,7 @@ def stopped(lease: Lease, now: datetime, *, ran: str = "", saved: int | None = N
     }
     if saved is not None and lost is not None:
         facts |= {"saved": saved, "lost": lost}
-    return _notice(lease, NoticeKind.STOPPED, "\n".join(lines), now, f"stopped:{lease.id}", **facts)
+    return _notice(lease, NoticeKind.STOPPED, "\n".join(lines), now, f"stopped:{lease.id}", None, **facts)
 
 
 def appeal_made(lease: Lease, said: str, now: datetime, link: str = ADMIN_LINK) -> Notice:
@@ -166,7 +166,7 @@ def appeal_decided(lease: Lease, granted: bool, answer: str, refund: int, now: d
     if answer:
         words += "\n" + told.APPEAL_ANSWER % {"words": " ".join(answer.split())}
     facts: dict[str, str | int] = {"granted": int(granted), "refund_micro_credits": refund}
-    return _notice(lease, NoticeKind.APPEAL_DECIDED, words, now, f"appeal-decided:{lease.id}", **facts)
+    return _notice(lease, NoticeKind.APPEAL_DECIDED, words, now, f"appeal-decided:{lease.id}", None, **facts)
 
 
 def start_done(user: str, server: str, profile: str, schedule: str, now: datetime, link: str = HOME_LINK) -> Notice:
@@ -205,6 +205,7 @@ def _notice(
     now: datetime,
     key: str,
     until: datetime | None = None,
+    /,
     **data: str | int,
 ) -> Notice:
     facts = {"lease": lease.id, "server": lease.holder.server, "profile": lease.profile, **data}

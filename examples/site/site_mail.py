@@ -20,6 +20,15 @@ SUBJECTS = {
     NoticeKind.IDLE_STOP: "Your server was stopped: it was idle",
     NoticeKind.CREDIT_LOW: "Your credits are running out",
     NoticeKind.CREDIT_STOP: "Your server will be stopped: no credits are left",
+    NoticeKind.SHUTDOWN_WARNING: "Your server will be stopped soon, as you asked",
+    NoticeKind.MAX_AGE_WARNING: "Your server will be stopped soon: it has run as long as it may",
+    NoticeKind.STOPPED: "Your server has ended",
+    NoticeKind.APPEAL_MADE: "Somebody says that a stop was wrong",
+    NoticeKind.APPEAL_DECIDED: "What became of your appeal",
+    NoticeKind.START_DONE: "Your server was started",
+    NoticeKind.START_FAILED: "Your server could not be started",
+    NoticeKind.ALERT: "Something needs a look",
+    NoticeKind.TEST: "A test message",
 }
 
 

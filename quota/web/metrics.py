@@ -190,9 +190,8 @@ COUNTS = {
     "reclaims": "Servers that were reclaimed for being idle.",
     "saves_done": "Servers that ended after their kit had said that all was saved that could be.",
     "saves_unfinished": "Servers that ended while their kit was still saving.",
-    "notices_delivered": "Notices that the site's own function took.",
-    "notices_failed": "Notices at which the site's own function failed or hung; they are lost.",
-    "notices_dropped": "Notices that were dropped because too many waited.",
+    "notices_written": "Notices that were written into the outbox.",
+    "notices_dropped": "Notices that were lost because too many waited for the book.",
 }
 GAUGES = {
     "cycle_duration_seconds": "How long the last cycle took.",

@@ -10,8 +10,10 @@ from types import FunctionType
 
 import pytest
 
-from hub_config.notifying import SiteNotifier
+from hub_config.notifying import SiteChannel
+from quota.delivery import Message, Undelivered
 from quota.notices import Notice, NoticeKind
+from quota.routing import Preference
 from tests.fakes.mailbox import MailBox
 from tests.harness.stack import free_port
 
@@ -23,6 +25,7 @@ NOTICE = Notice(
     datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
     "/services/berth/lease/l1",
 )
+MESSAGE = Message("ada", Preference(), "", NOTICE.words, "", "k", NOTICE.when, (NOTICE,))
 
 
 @pytest.fixture
@@ -38,16 +41,13 @@ def notify_to(port: int) -> FunctionType:
 
 
 def test_the_example_sends_one_mail_a_notice(box: MailBox) -> None:
-    notifier = SiteNotifier(notify_to(box.port))
-    notifier.deliver(NOTICE)
-    notifier.close()
+    SiteChannel(notify_to(box.port)).send(MESSAGE)
     (mail,) = box.mails
     assert (mail["From"], mail["To"]) == ("berth@example.org", "ada@example.org")
     assert mail["Subject"] == "Your server will be stopped soon: it is idle"
     assert mail["Date"].datetime == NOTICE.when
     text = mail.get_content()
     assert NOTICE.words in text and "https://berth.example.org/services/berth/lease/l1" in text
-    assert notifier.counts()["notices_delivered"] == 1
 
 
 @pytest.mark.parametrize("kind", NoticeKind)
@@ -56,7 +56,6 @@ def test_every_kind_has_a_subject(kind: NoticeKind) -> None:
 
 
 def test_a_mail_server_that_is_away_costs_the_notice_and_nothing_else() -> None:
-    notifier = SiteNotifier(notify_to(free_port()))
-    notifier.deliver(NOTICE)
-    notifier.close()
-    assert notifier.counts()["notices_failed"] == 1
+    with pytest.raises(Undelivered) as failed:
+        SiteChannel(notify_to(free_port())).send(MESSAGE)
+    assert failed.value.final  # only the function knows whether something went out

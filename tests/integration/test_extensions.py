@@ -116,7 +116,7 @@ def test_the_support_box_of_the_example_is_on_every_page(site: Stack) -> None:
 def delivered(site: Stack) -> float:
     token = (site.data / "secrets/metrics_token").read_text(encoding="ascii").strip()
     answer = httpx.get(f"{site.url}/services/berth/metrics", headers={"Authorization": f"Bearer {token}"})
-    found = re.search(r"^berth_idle_culler_notices_delivered_total\{.*\} (\S+)$", answer.text, re.MULTILINE)
+    found = re.search(r"^berth_idle_culler_notices_written_total\{.*\} (\S+)$", answer.text, re.MULTILINE)
     return float(found[1]) if found else 0
 
 

@@ -1,0 +1,105 @@
+"""Composes what writes notices into the outbox, and what sends them: channels by the settings."""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar
+
+from quota.delivery import Channel, Message, Worker
+from quota.inbox import Inbox
+from quota.outbox import Deliveries, Outbox
+from quota.outgoing import Policy
+from quota.routing import CHAT, MAIL, SITE
+from quota.sealed import Sealer
+
+if TYPE_CHECKING:
+    from hub_config.compose import Parts
+
+#: The name of the key in the data folder with which users' secrets in the book are sealed.
+KEY = "notices_key"
+
+
+def outbox_of(made: Parts) -> Outbox:
+    """What takes notices, in any process."""
+    settings = made.settings
+    users = [MAIL] if settings.mail.host else []
+    users += [CHAT] if settings.chat.users else []
+    users += [SITE] if settings.extensions.notify else []
+    admins = [MAIL] if settings.mail.host and settings.mail.admins else []
+    admins += [CHAT] if settings.chat.admin_file else []
+    return Outbox(made.store, made.clock, users, settings.site.time_zone, admins)
+
+
+def policy_of(made: Parts) -> Policy:
+    """Which webhooks are called."""
+    chat = made.settings.chat
+    return Policy(("https", "http") if chat.plain_http else ("https",), chat.hosts)
+
+
+def sealer_of(made: Parts) -> Sealer:
+    return Sealer(made.data.secret(KEY))
+
+
+class LateChat:
+    """Chats, whose library is loaded with the first message: a site that uses none need not carry it."""
+
+    name: ClassVar[str] = CHAT
+    idempotent: ClassVar[bool] = False
+    shared: ClassVar[bool] = False
+    joins: ClassVar[bool] = True
+
+    def __init__(self, made: Parts, admin: str) -> None:
+        self._made, self._admin = made, admin
+
+    @cached_property
+    def _chats(self) -> Channel:
+        from hub_config.deliver_chat import ChatChannel
+
+        made = self._made
+        return ChatChannel(policy_of(made), sealer_of(made), self._admin, made.settings.chat.users)
+
+    def send(self, message: Message) -> None:
+        """Raises `Undelivered`."""
+        self._chats.send(message)
+
+
+def channels_of(made: Parts) -> list[Channel]:
+    """The ways to people that the settings open. Raises `SettingsError`."""
+    from hub_config.compose import notify_of
+    from hub_config.deliver_mail import MailChannel
+    from hub_config.notifying import SiteChannel
+
+    settings, found = made.settings, list[Channel]()
+    if settings.mail.host:
+        found.append(MailChannel(settings.mail, made.data.mail_password(settings)))
+    if settings.chat.users or settings.chat.admin_file:
+        found.append(LateChat(made, made.data.admin_chat(settings)))
+    own = notify_of(made)
+    if own is not None:
+        found.append(SiteChannel(own, made.alerts))
+    return found
+
+
+def worker_of(made: Parts) -> Worker:
+    """What sends notices, in service `berth`. Raises `SettingsError`."""
+    return Worker(
+        outbox_of(made),
+        Deliveries(made.store, made.clock),
+        Inbox(made.store, made.clock),
+        made.alerts,
+        made.clock,
+        channels_of(made),
+        site_url(made),
+        made.settings.site.name,
+    )
+
+
+def site_url(made: Parts) -> str:
+    """Where browsers reach the site: as its settings say, else as `berth up` does."""
+    if made.settings.auth.url:
+        return made.settings.auth.url
+    try:
+        return str(json.loads(made.data.up_file.read_text(encoding="utf-8"))["url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""

@@ -1,0 +1,108 @@
+"""Notices as their readers see them: what somebody has been told, what is unread, and how they want to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import sqlalchemy as sa
+
+from quota import schema_stops
+from quota.notices import TO_ADMINS, URGENT
+from quota.ports import Clock
+from quota.routing import Preference, from_choices, to_choices
+from quota.store import Store, retried, upsert
+
+__all__ = ["Inbox", "Letter"]
+
+_NOTICE, _PREFERENCE = schema_stops.notice, schema_stops.preference
+PAGE: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """One notice as its reader has it; `words` are the book's (`quota.told.retold` tells them again)."""
+
+    id: int
+    user: str
+    kind: str
+    lease_id: str | None
+    at: datetime
+    expires_at: datetime | None
+    words: str
+    link: str
+    read_at: datetime | None
+
+
+class Inbox:
+    """Reads and marks; each call is one transaction. With `admin`, those to all administrators are one's own too."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store, self._clock = store, clock
+
+    def of(self, user: str, admin: bool, before: int | None = None, limit: int = PAGE) -> list[Letter]:
+        """The newest first; older than the one with the id `before`."""
+        chosen = sa.select(*_COLUMNS).where(_mine(user, admin)).order_by(_NOTICE.c.id.desc()).limit(limit)
+        if before is not None:
+            chosen = chosen.where(_NOTICE.c.id < before)
+        return self._read(chosen)
+
+    def unread(self, user: str, admin: bool) -> int:
+        """How many one has not read, up to 100."""
+        first = sa.select(_NOTICE.c.id).where(_mine(user, admin), _NOTICE.c.read_at.is_(None)).limit(100)
+        with self._store.read() as connection:
+            return int(connection.scalar(sa.select(sa.func.count()).select_from(first.subquery())) or 0)
+
+    def urgent(self, user: str) -> list[Letter]:
+        """Unread ones on which something can still be done, the latest of each server."""
+        kinds = [kind.value for kind in URGENT]
+        chosen = sa.select(*_COLUMNS).where(
+            _NOTICE.c.user == user,
+            _NOTICE.c.read_at.is_(None),
+            _NOTICE.c.kind.in_(kinds),
+            _NOTICE.c.expires_at > self._clock.now(),
+        )
+        found = self._read(chosen.order_by(_NOTICE.c.id.desc()).limit(PAGE))
+        latest = {(letter.lease_id, letter.kind): letter for letter in reversed(found)}
+        return list(latest.values())
+
+    @retried
+    def mark_read(self, user: str, admin: bool, number: int | None = None) -> int:
+        """One (None: all) of one's own has been read. How many were unread."""
+        with self._store.write() as connection:
+            mine = sa.update(_NOTICE).where(_mine(user, admin), _NOTICE.c.read_at.is_(None))
+            if number is not None:
+                mine = mine.where(_NOTICE.c.id == number)
+            return connection.execute(mine.values(read_at=self._clock.now())).rowcount
+
+    def has(self, user: str, admin: bool, number: int) -> bool:
+        with self._store.read() as connection:
+            return (
+                connection.scalar(sa.select(_NOTICE.c.id).where(_mine(user, admin), _NOTICE.c.id == number)) is not None
+            )
+
+    # How they want to be told
+
+    def preference(self, user: str) -> Preference:
+        with self._store.read() as connection:
+            row = connection.execute(sa.select(_PREFERENCE).where(_PREFERENCE.c.user == user)).mappings().one_or_none()
+            return from_choices(row["email"], row["choices"], row["secret"]) if row else Preference()
+
+    @retried
+    def set_preference(self, user: str, chosen: Preference) -> None:
+        values = {"user": user, "email": chosen.email, "choices": to_choices(chosen), "secret": chosen.chat}
+        with self._store.write() as connection:
+            upsert(connection, _PREFERENCE, [{**values, "at": self._clock.now()}])
+
+    def _read(self, chosen: Any) -> list[Letter]:
+        with self._store.read() as connection:
+            return [Letter(**row) for row in connection.execute(chosen).mappings()]
+
+
+_COLUMNS: Sequence[sa.ColumnElement[object]] = [_NOTICE.c[name] for name in Letter.__dataclass_fields__]
+
+
+def _mine(user: str, admin: bool) -> sa.ColumnElement[bool]:
+    return _NOTICE.c.user.in_([user, TO_ADMINS] if admin else [user])
