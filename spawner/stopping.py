@@ -52,8 +52,8 @@ class Stop:
         """Let it save, ask it to end, force it after `grace` seconds; 0 lets it save nothing. Never raises: the Hub
         would keep a server pending for ever."""
         self._at_once = self._at_once or grace <= 0
-        if await self._tell():
-            await self._let_save()
+        await self._tell()
+        await self._let_save()
         ended = await self._end(grace)
         if not await self._tell():
             begin(self._tell_later())

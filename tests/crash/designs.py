@@ -105,6 +105,27 @@ class StopsByHearsay(Agent):
         return super()._act(action, now)
 
 
+class EndsAtOnce(Agent):
+    """Who is to stop is ended; what its kit still saves is not waited for."""
+
+    def plan(self, leases: Sequence[Lease], boots: Boots, look: Look, now: datetime) -> list[Action]:
+        due = [replace(one, stop_after=now) if one.stop_after is not None else one for one in leases]
+        return super().plan(due, boots, look, now)
+
+
+class WaitsForTheFarewell(Agent):
+    """A server with a kit is ended when the kit has said that it is done, however long that takes."""
+
+    def plan(self, leases: Sequence[Lease], boots: Boots, look: Look, now: datetime) -> list[Action]:
+        actions = super().plan(leases, boots, look, now)
+        return [one for one in actions if not isinstance(one, plan.AskStop | plan.Remove) or not self._waits(one.lease)]
+
+    def _waits(self, lease: Lease) -> bool:
+        said = self._farewells.of(lease.id)
+        has_kit = lease.state is State.RUNNING and "kit" in self._rows.signals(lease.id)
+        return has_kit and (said is None or said.done_at is None)
+
+
 class Unlabelled(Runtime):
     """Whose server it is stands in the database alone, after the start."""
 
@@ -162,5 +183,7 @@ WRONG: dict[str, Design] = {
     "no grace for starts on their way": Design(policy=replace(POLICY, start_grace=0)),
     "when a hub died is forgotten": Design(buries=False),
     "a stop is not swapped on what it was decided on": Design(StopsByHearsay),
+    "a kit that is saving is not waited for": Design(EndsAtOnce),
+    "a farewell is waited for without a deadline": Design(WaitsForTheFarewell),
     "whose server it is stands in the database alone": Design(runtime=Unlabelled),
 }

@@ -24,6 +24,7 @@ from spawner.gpu_spawner import LocalGpuSpawner, Wiring
 from spawner.placement import best_fit
 from spawner.ports import Runtime, ServerSpec
 from spawner.profiles import DEFAULT_PROFILES
+from tests.crash.kits import GRACES
 from tests.crash.parts import HOST, HUB_BEGIN, HUB_COMMITTED, SimulatedLoop
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class HubRow:
 class Session:
     """What a user does: starts, stays, stops. `boot`: seconds until the server answers (None: never). `cancel`: the
     start is taken back after so many seconds. `slow`: seconds that the home and the runtime take. `visible`: whether
-    the Hub reaches the server too."""
+    the Hub reaches the server too. `kit`: what the kit in it does (`kits.KINDS`)."""
 
     user: str
     profile: str
@@ -56,6 +57,7 @@ class Session:
     slow: tuple[float, float] = (0.0, 0.0)
     visible: bool = True
     deaf: bool = False
+    kit: str = "none"
 
 
 class Present:
@@ -152,6 +154,7 @@ class Hub:
             homes=Path("/nowhere"),
             backend_words="",
             start_timeout_s=START_SECONDS,
+            graces=GRACES,
         )
 
     # ---- a process -----------------------------------------------------------------------------------------------

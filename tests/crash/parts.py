@@ -71,7 +71,8 @@ class CrashingStore(Store):
 
 
 class Runtime(FakeRuntime):
-    """Knows when each server really ended. `may_remove` is told before a server or its record goes."""
+    """Knows when each server really ended. `may_remove` is told before a server or its record goes,
+    `may_end` before one that runs is ended."""
 
     def __init__(self, clock: FakeClock, reach: Reach) -> None:
         super().__init__(clock)
@@ -81,6 +82,7 @@ class Runtime(FakeRuntime):
         self.ready_at: dict[str, datetime] = {}
         self.unkillable = False  # something of every server survives a removal
         self.may_remove: Callable[[str, bool], None] = lambda lease_id, running: None
+        self.may_end: Callable[[str], None] = lambda lease_id: None
 
     def note(self) -> None:
         """Remember the ends of those that ended since."""
@@ -108,6 +110,8 @@ class Runtime(FakeRuntime):
 
     def stop(self, lease_id: str, grace_seconds: float) -> None:
         self.reach(BEFORE)
+        if lease_id in self.alive() and not self.outage:
+            self.may_end(lease_id)
         super().stop(lease_id, grace_seconds)
         self.note()
         self.reach(AFTER)
@@ -120,6 +124,8 @@ class Runtime(FakeRuntime):
             raise RuntimeError(f"lease {lease_id}: something survives SIGKILL")
         if lease_id in self.servers and not self.outage:
             self.may_remove(lease_id, running)
+            if running:
+                self.may_end(lease_id)
         super().remove(lease_id)
         if running:
             self.gone[lease_id] = self._clock.now()

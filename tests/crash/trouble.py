@@ -10,6 +10,8 @@ from datetime import datetime, timedelta
 from quota.errors import Reason, Refused, Stale
 from quota.leases import State, StopReason
 from tests.crash.hub import Session
+from tests.crash.kits import KINDS as KITS
+from tests.crash.kits import Service
 from tests.crash.parts import AFTER, BEFORE, BEGIN, COMMITTED, DURABLE, LOOK, READ, USERS, Template, Violation
 from tests.crash.world import RIGHT, TURNS, AgentLife, Design, Life, World
 
@@ -102,6 +104,7 @@ class Chaos:
             slow=draw.choice(((0, 10), (15, 25), (40, 0))) if draw.random() < 0.2 else (0, 0),
             visible=draw.random() < 0.93,
             deaf=draw.random() < 0.15,
+            kit=draw.choice(("none", *KITS)),
         )
 
     def stop_by_book(self, world: World) -> None:
@@ -145,7 +148,7 @@ def violation(seed: int, template: Template, design: Design = RIGHT, steps: int 
 
 # ---- step by step ----------------------------------------------------------------------------------------------
 
-STORY_SECONDS = 16
+STORY_SECONDS = 20
 
 
 class At:
@@ -165,7 +168,9 @@ class At:
             self.do(kind, world, life, point)
 
     def do(self, kind: str, world: World, life: Life, point: str) -> None:
-        if kind in ("hub dies", "all die") or (kind == "dies" and not isinstance(life, AgentLife)):
+        if kind == "dies" and isinstance(life, Service):
+            life.dead = True
+        elif kind in ("hub dies", "all die") or (kind == "dies" and not isinstance(life, AgentLife)):
             world.kill_hub(2, arrive_s=3.0)
         if kind in ("agent dies", "all die") or (kind == "dies" and isinstance(life, AgentLife)):
             world.kill_agent()
@@ -195,7 +200,7 @@ def story(template: Template, at: At, design: Design = RIGHT) -> str | None:
     told = dict(at.what)
     world = World(template, at, design)
     try:
-        world.start(Session("ada", "gpu-1-2", stays=8))
+        world.start(Session("ada", "gpu-1-2", stays=8, kit="saves"))
         for second in range(STORY_SECONDS):
             world.second()
             at.tick(world)

@@ -22,7 +22,9 @@ from typing import NoReturn
 from quota.bank import Bank
 from quota.book import Book
 from quota.errors import NotFound, Reason, Refused
+from quota.farewells import Farewells
 from quota.leases import Lease, Segment, State, StopReason, Target
+from quota.leaving import wait_until
 from quota.pricing import charge_due
 from quota.rows import Rows
 from quota.schema import LIVE_SQL
@@ -31,6 +33,7 @@ from spawner.drift import LAST_RESORT
 from spawner.ports import ServerSpec
 from spawner.simulated import SimulatedInventory
 from tests.crash.hub import Hub, HubRow, Present, Session
+from tests.crash.kits import Service
 from tests.crash.parts import BEGIN, COMMITTED, DEFAULTS, HOST, READ, USERS, Died, Runtime, Template, Violation
 from tests.fakes.clock import FakeClock
 
@@ -68,7 +71,7 @@ class AgentLife:
         self.agent, self.dead, self.busy = agent, False, False
 
 
-Life = Hub | AgentLife
+Life = Hub | AgentLife | Service
 Trouble = Callable[["World", Life, str], None]
 
 
@@ -83,6 +86,8 @@ class World:
         self.clock = FakeClock()
         self.runtime = design.runtime(self.clock, self.reach)
         self.runtime.may_remove = self._may_remove
+        self.runtime.may_end = self._may_end
+        self.service = Service(self)
         self.store = template.fresh()
         self.store.reach = self.reach
         self.bank = Bank(self.store, self.clock, DEFAULTS)
@@ -220,6 +225,8 @@ class World:
             self.hub = Hub(self, f"hub-{next(self.lives)}")
         elif self.hub is not None and self.hub.loop.time() >= self.hub.paused_until:
             self.rows.beat(self.hub.boot, "hub", HOST)
+        if self.hub is not None:
+            self.service.act()  # it lives and dies with its hub
 
     def _bury_all(self) -> None:
         for grave in [grave for grave in self.graves if not grave.turning]:
@@ -232,6 +239,8 @@ class World:
         self.runtime.ready_at[lease_id] = self.clock.now() + boot
         if session.deaf:
             self.runtime.deaf.add(lease_id)
+        if session.kit != "none":
+            self.service.kinds[lease_id] = session.kit
 
     def answers(self, lease_id: str) -> bool:
         ready = self.runtime.ready_at.get(lease_id)
@@ -257,6 +266,19 @@ class World:
         (total,) = self.peek.execute("SELECT sum(amount) FROM posting").fetchone()
         if total:
             self.fail(f"the postings sum to {total}")
+
+    def _may_end(self, lease_id: str) -> None:
+        """Nobody ends a server whose kit is saving before its time is over."""
+        before, self.actor = self.actor, None
+        try:
+            lease = self._lease(lease_id)
+            if lease is None or lease.target is Target.RUN or self.down:
+                return  # whom the book could not be told of: it is ended all the same
+            farewell = Farewells(self.store, self.clock).of(lease_id)
+            if farewell is not None and wait_until(lease, farewell, self.clock.now()) is not None:
+                self.fail(f"{lease_id} was ended while its kit was saving, before {lease.stop_after}")
+        finally:
+            self.actor = before
 
     def _may_remove(self, lease_id: str, running: bool) -> None:
         before, self.actor = self.actor, None
