@@ -24,7 +24,7 @@ DEBIAN_PACKAGES = {
 QUEUES = {
     "sites": ("tests/integration",),
     "browser": ("tests/browser",),
-    "in-process": ("tests/unit", "tests/contract", "tests/crash", "tests/architecture", "tests/device"),
+    "in-process": ("tests/unit", "tests/contract", "tests/golden", "tests/crash", "tests/architecture", "tests/device"),
 }
 
 

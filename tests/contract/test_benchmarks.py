@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fire, history, reserve
+from benchmarks import fire, history, idle_verdicts, reserve
 
 
 def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -58,3 +58,12 @@ def test_reservations_a_second_in_small(
     assert reserve.main() == 0
     found = result(capsys)
     assert (found["lost_updates"], found["audit_findings"]) == (0, 0)
+
+
+def test_verdicts_beside_the_usual_culler_in_small(capsys: pytest.CaptureFixture[str]) -> None:
+    assert idle_verdicts.main(["--json", "--count", "21", "--seed", "5", "--every", "120"]) == 0
+    found = result(capsys)
+    ours, theirs = (found["all"][name] for name in ("ours", "jupyterhub-idle-culler"))
+    assert ours["histories"] == theirs["histories"] == 21
+    assert ours["busy_stopped"] == 0 < theirs["busy_stopped"], "theirs was really run"
+    assert found["kinds"]["idle after work"]["jupyterhub-idle-culler"]["stopped"] == 1
