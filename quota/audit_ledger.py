@@ -123,7 +123,8 @@ def nothing_is_overdrawn(connection: sa.Connection, site: Site) -> Iterable[Wron
 def keys_tell_what_they_are(connection: sa.Connection, site: Site) -> Iterable[Wrong]:
     """Each key names the kind and the lease, or the grant, that its legs are of; each leg goes to a known place."""
     plain = _POSTING.c.kind + text(":") + _POSTING.c.lease_id
-    numbered = _POSTING.c.key.like(plain + text(":%")) & _POSTING.c.kind.in_([Kind.HOLD.value, Kind.CHARGE.value])
+    several = [Kind.HOLD.value, Kind.CHARGE.value, Kind.RELEASE.value]
+    numbered = _POSTING.c.key.like(plain + text(":%")) & _POSTING.c.kind.in_(several)
     of_lease = _POSTING.c.lease_id.is_not(None) & _POSTING.c.kind.in_([kind.value for kind in _OF_LEASE])
     of_lease &= (_POSTING.c.key == plain) | numbered
     of_bucket = _POSTING.c.lease_id.is_(None) & _POSTING.c.kind.in_([kind.value for kind in _OF_BUCKET])

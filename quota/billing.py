@@ -18,7 +18,7 @@ from quota.leases import Lease, Segment, State
 from quota.ledger import Draw, Kind
 from quota.metering import month_name, usage
 from quota.postings import balance_of, legs_of, post, totals
-from quota.pricing import carries, charge_due, hold_for
+from quota.pricing import carries, charge_due, hold_between, hold_for
 from quota.records import Row, add_event, change, claim, lease_row, lock_account, read_lease, read_segments
 
 
@@ -168,7 +168,32 @@ def settle(bill: Bill) -> Lease:
     return _hand_back(bill, Kind.SETTLE, lease.held)
 
 
-def _hand_back(bill: Bill, kind: Kind, amount: int) -> Lease:
+def hold_until(bill: Bill, until: datetime | None) -> datetime | None:
+    """Hold what carries a running server to `until`, never less than it holds anyway; None: no more than that.
+
+    What is held beyond goes back. Returns None when all is held, else the moment up to which it could be: then
+    nothing was written. Meters take what is due from the hold, so they leave it alone until it is nearly used up.
+    """
+    row, running = bill.row(), bill.segments()[-1]
+    metered: datetime = row["metered_until"]
+    usual = hold_for(running.price, running.weight, row["hold_seconds"])
+    ahead = 0 if until is None else hold_between(running.price, running.weight, metered, until)
+    wanted = max(usual, ahead) - row["held"]
+    if until is not None and ahead > row["held"]:
+        wanted = ahead - row["held"]
+        draws = _affordable(bill, wanted)
+        if ledger.total(draws) < wanted:
+            lasting = carries(running.price, running.weight, row["held"] + ledger.total(draws))
+            return until if lasting is None else min(until, metered + lasting)
+        number = row["holds"] + 1
+        post(bill.connection, bill.now, bill.month, ledger.hold(row["id"], row["account_id"], draws, number))
+        change(bill.connection, bill.lease, held=row["held"] + wanted, holds=number)
+    elif wanted < 0:
+        _hand_back(bill, Kind.RELEASE, -wanted, bill.lease.version)
+    return None
+
+
+def _hand_back(bill: Bill, kind: Kind, amount: int, number: int = 0) -> Lease:
     lease_id, account_id = bill.lease.id, bill.lease.account_id
     if amount <= 0:
         return read_lease(bill.connection, lease_id)
@@ -176,7 +201,7 @@ def _hand_back(bill: Bill, kind: Kind, amount: int) -> Lease:
     back = ledger.give_back(legs_of(bill.connection, lease_id), amount)
     accounts.freshen(bill.connection, account, bill.now, bill.zone)
     expired = _expired_subs(bill, back)
-    post(bill.connection, bill.now, bill.month, ledger.hand_back(kind, lease_id, account_id, back, expired))
+    post(bill.connection, bill.now, bill.month, ledger.hand_back(kind, lease_id, account_id, back, expired, number))
     held = bill.row()["held"] - amount
     return change(bill.connection, bill.lease, held=held)
 

@@ -191,10 +191,13 @@ def charge(lease_id: str, account_id: int, number: int, amount: int, held: int, 
     return Transaction(f"charge:{lease_id}:{number}", Kind.CHARGE, account_id, tuple(legs), lease_id)
 
 
-def hand_back(kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], expired: Set[str]) -> Transaction:
+def hand_back(
+    kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], expired: Set[str], number: int = 0
+) -> Transaction:
     """Give money of the hold back to the sources in `back`; what goes to a grant in `expired` expires at once.
 
-    `kind` is RELEASE (with the slot) or SETTLE (the last of it): each happens once, so each is a key.
+    `kind` is RELEASE (with the slot) or SETTLE (the last of it): each happens once, so each is a key. While a server
+    runs, a RELEASE of what it need not hold any more has the version of its lease as `number`.
     """
     legs = [Posting(held_sub(lease_id), -total(back))]
     legs += [Posting(part.sub, part.amount) for part in back]
@@ -202,7 +205,8 @@ def hand_back(kind: Kind, lease_id: str, account_id: int, back: Sequence[Draw], 
     legs += [Posting(part.sub, -part.amount) for part in gone]
     if gone:
         legs.append(Posting(EXPIRED, total(gone)))
-    return Transaction(f"{kind.value}:{lease_id}", kind, account_id, tuple(legs), lease_id)
+    key = f"{kind.value}:{lease_id}:{number}" if number else f"{kind.value}:{lease_id}"
+    return Transaction(key, kind, account_id, tuple(legs), lease_id)
 
 
 def refund(lease_id: str, account_id: int, to_debt: int, to_grant: int, bucket_id: int | None) -> Transaction:

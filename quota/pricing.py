@@ -49,6 +49,11 @@ def hold_for(price: Price, weight: MilliGpu, seconds: int) -> MicroCredits:
     return MicroCredits(math.ceil(cost(price, weight, timedelta(seconds=seconds))))
 
 
+def hold_between(price: Price, weight: MilliGpu, start: datetime, until: datetime) -> MicroCredits:
+    """The same for what lies between two moments; nothing where the second is not later."""
+    return MicroCredits(math.ceil(cost(price, weight, max(timedelta(0), until - start))))
+
+
 def hourly(price: Price, weight: MilliGpu) -> MicroCredits:
     """The price of one hour, for people."""
     return round_credits(rate(price, weight))
