@@ -362,7 +362,21 @@ def service_parts(made: Parts) -> Any:
         templates=templates_of(made),
         offered=offered_of(made),
         way_out=made.way_out,
+        longest=longest_of(made),
+        keep_most=made.settings.idle.keep_most,
+        notifier=notifier_of(made),
     )
+
+
+def longest_of(made: Parts) -> Callable[[Lease], timedelta | None]:
+    """How long the server of a lease may run, by the rule that holds at this moment; None is no limit."""
+    policy = idle_policy(made)
+
+    def longest(lease: Lease) -> timedelta | None:
+        seconds = policy(lease).max_age
+        return None if seconds is None else timedelta(seconds=seconds)
+
+    return longest
 
 
 def offered_of(made: Parts) -> Callable[[str, frozenset[str]], set[str]] | None:

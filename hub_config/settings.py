@@ -365,6 +365,7 @@ COMMENTED = """\
 # gpu_idle = "off"           # a GPU that does not compute for this time while no cell runs ends its server as well
 # max_age = "off"            # after this time any server is stopped, whatever it does
 # notice = "10 min"          # told to its user so long before, and again 2 min before
+# keep_most = "3 h"          # so far ahead a user may keep an unused server, if there is credit for it; "off": nobody
 # check_every = "30 s"
 
 [save]                       # before a server is ended: notebooks, variables that can be saved, checkpoints

@@ -116,6 +116,11 @@ class Idle(BaseModel):
     notice: Duration = Field(
         timedelta(minutes=10), description="How long before it is stopped its user is told; once more 2 min before."
     )
+    keep_most: DurationOrOff = Field(
+        timedelta(hours=3),
+        description="So far ahead its user may wish it kept though unused, if there is credit for that; "
+        '"off": nobody may.',
+    )
     check_every: Duration = Field(timedelta(seconds=30), description="Time between two looks at all servers.")
     rules: Annotated[tuple[IdleRule, ...], BeforeValidator(_rules)] = Field(
         (), description="Other times for some profiles, service classes, groups, times of day; the first that fits."

@@ -278,6 +278,14 @@ def _past(value: object) -> datetime | None:
         raise Problem(400, Why.DATE_INVALID, _("An RFC 3339 time with its zone, or null, is needed.")) from None
 
 
+def moment_of(value: object) -> datetime:
+    """A time, RFC 3339 with its zone. Raises `Problem`."""
+    found = _past(value)
+    if found is None:
+        raise Problem(400, Why.DATE_INVALID, _("An RFC 3339 time with its zone is needed."))
+    return found
+
+
 _TIME = {"anyOf": [{"type": "string", "format": "date-time", "maxLength": 64}, {"type": "null"}]}
 ServerTime = Annotated[datetime | None, BeforeValidator(_past), WithJsonSchema(_TIME)]
 

@@ -13,6 +13,7 @@ from quota.api.kit import KitSignals
 from quota.api.kit_farewell import KitFarewell, KitUsed
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
 from quota.api.site import Fleet, Prices, Profiles, TheDocument
+from quota.api.wishes import KeepIt, ShutDown, WhenDone, WishOf
 
 #: What stands in an address: how it is matched, and how the document tells it.
 PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
@@ -44,6 +45,10 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "leases/{lease_id}": OneLease,
     "leases/{lease_id}/stop": StopLease,
     "leases/{lease_id}/refund": RefundLease,
+    "leases/{lease_id}/wish": WishOf,
+    "leases/{lease_id}/keep": KeepIt,
+    "leases/{lease_id}/shutdown": ShutDown,
+    "leases/{lease_id}/when-done": WhenDone,
     "accounts": Accounts,
     "accounts/{name}": Account,
     "accounts/{name}/grants": Grants,

@@ -339,7 +339,8 @@ class Document(Shape):
 
 
 class Fault(Shape):
-    """What every error says (RFC 9457). `reason` is for programs, `detail` for people."""
+    """What every error says (RFC 9457). `reason` is for programs, `detail` for people; `offer_seconds`, where it is
+    there, is for how long what was asked would be granted."""
 
     type: str
     title: str

@@ -29,6 +29,7 @@ from quota.web.problem import problem_text
 from quota.web.render import STATIC, Pages
 from quota.web.scrape import MetricsPage, Scraper
 from quota.web.streams import Streams
+from quota.web.wish_pages import WISH_ROUTES
 
 __all__ = ["HubClient", "HubPort", "HubUnavailable", "HubUser", "ProfileView", "ServiceParts", "make_app"]
 
@@ -91,7 +92,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
     routes.append((prefix + "api/v1/kit/stream", KitStream, common))
     routes.append((prefix + "api/.*", ApiNotFound, common))
-    routes += [(prefix + path, handler, common) for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES)]
+    routes += [(prefix + path, handler, common) for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES)]
     routes += [
         (prefix + "api", Interface, common),
         (prefix + "health", Health),

@@ -11,7 +11,7 @@ from quota.account_views import AccountView
 from quota.bank import Bank
 from quota.book import Book
 from quota.i18n import _
-from quota.leases import Lease, State
+from quota.leases import Lease, State, Target
 from quota.rows import Rows
 from quota.units import show_credits
 from quota.web.figures import figures, segments_of
@@ -21,6 +21,7 @@ from quota.web.period import month_of
 from quota.web.room import Room, rooms
 from quota.web.snapshot import Snapshot
 from quota.web.words import clock_words, credits_words, instant, server_words, share_words, stop_words
+from quota.wishes import Wishes
 
 RECENT = 5
 
@@ -35,6 +36,7 @@ class HomeNotice:
     server: str
     deadline: str = ""
     deadline_iso: str = ""
+    lease: str = ""  # whose end its user may still put off; "" where not
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +52,8 @@ class HomeServer:
     since: str
     charged: str
     per_hour: str
+    wishes: tuple[str, ...]
+    can_wish: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +97,15 @@ def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime,
     leases = book.leases(user=user_name, limit=50)
     live = [lease for lease in leases if lease.live]
     segments = book.segments([lease.id for lease in leases])
+    tz = ZoneInfo(zone or bank.zone)
     seen = Snapshot(
         now=now,
         devices={device.uuid: device for device in rows.devices()},
         parts={lease.id: segments_of(lease, segments[lease.id]) for lease in leases},
         verdicts=rows.verdicts() if live else {},
+        wishes=Wishes(book.store, book.clock).of([lease.id for lease in live]),
+        zone=tz,
     )
-    tz = ZoneInfo(zone or bank.zone)
     own = [lease_row(lease, seen) for lease in live if lease.account == user_name]
     return HomeView(
         available=show_credits(account.available),
@@ -140,7 +146,8 @@ def _notices(live: list[Lease], seen: Snapshot, tz: ZoneInfo) -> tuple[HomeNotic
             server = server_words(lease.holder.server)
             moment = notice.deadline
             times = (clock_words(moment, tz), instant(moment)) if moment else ("", "")
-            found.append(HomeNotice(notice.kind, notice.title, notice.words, server, *times))
+            mine = lease.id if lease.target is Target.RUN else ""
+            found.append(HomeNotice(notice.kind, notice.title, notice.words, server, *times, lease=mine))
     return tuple(found)
 
 
@@ -156,6 +163,8 @@ def _server(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeServer:
         since=clock_words(row.since, tz) if row.since else "",
         charged=credits_words(row.charged_micro),
         per_hour=row.per_hour,
+        wishes=row.wishes,
+        can_wish=lease.state is State.RUNNING and lease.target is Target.RUN,
     )
 
 

@@ -14,6 +14,7 @@ from quota.told import retold
 from quota.units import WHOLE_GPU
 from quota.web.figures import figures
 from quota.web.snapshot import Snapshot
+from quota.web.wish_words import wish_lines
 from quota.web.words import (
     credits_words,
     device_state_words,
@@ -65,6 +66,7 @@ class LeaseRow:
     use: tuple[str, ...]
     can_stop: bool
     group: str = ""  # that pays; "" where its user does
+    wishes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,7 @@ def lease_row(lease: Lease, seen: Snapshot) -> LeaseRow:
         use=use_words(lease, seen),
         can_stop=lease.live and lease.target is Target.RUN,
         group=group_of(lease.account) or "",
+        wishes=wish_lines(seen.wish(lease), seen.now, seen.zone) if lease.live else (),
     )
 
 

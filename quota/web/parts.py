@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 from quota.errors import BerthError, Refused
 from quota.groups import Group
-from quota.ports import Clock
+from quota.ports import Clock, Nobody, Notifier
 
 if TYPE_CHECKING:
     from jupyterhub.services.auth import HubOAuth
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from quota.rows import Rows
     from quota.way_out import WayOut
     from quota.web.throttle import Throttle
+    from quota.wishes import Wishes
+    from quota.wishing import Wishing
 
 
 class HubUnavailable(BerthError):
@@ -110,6 +112,7 @@ class ServiceParts:
     outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `offered` names the
     profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
     server of a lease may run, None is no limit. `way_out` is how a server is stopped; None gives it no time to save.
+    `keep_most` is how far ahead a user may keep an unused server; None: not at all. `notifier` tells people.
     `cookie_secret` should outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's
     environment of a managed service says.
     """
@@ -134,6 +137,8 @@ class ServiceParts:
     offered: Callable[[str, frozenset[str]], Collection[str]] | None = None
     longest: Callable[[Lease], timedelta | None] = _no_end
     way_out: WayOut | None = None
+    keep_most: timedelta | None = timedelta(hours=3)
+    notifier: Notifier = field(default_factory=Nobody)
     hub_auth: HubOAuth | None = None
 
     @cached_property
@@ -163,6 +168,20 @@ class ServiceParts:
         from quota.way_out import WayOut
 
         return self.way_out or WayOut(self.book, self.rows, self.farewells, self.clock)
+
+    @cached_property
+    def wishes(self) -> Wishes:
+        """What users want of the end of their servers, in the same book."""
+        from quota.wishes import Wishes
+
+        return Wishes(self.book.store, self.clock)
+
+    @cached_property
+    def wishing(self) -> Wishing:
+        """How they say so."""
+        from quota.wishing import Bounds, Wishing
+
+        return Wishing(self.bank, Bounds(self.keep_most, self.longest))
 
     @cached_property
     def saves(self) -> Throttle:

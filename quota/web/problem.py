@@ -36,6 +36,12 @@ class Why(StrEnum):
     CONFLICT = "conflict"
     CHANGED = "changed-meanwhile"
     NOT_SETTLED = "not-settled"
+    NOT_RUNNING = "not-running"
+    KEEP_OFF = "keep-off"
+    KEEP_TOO_LONG = "keep-too-long"
+    KEEP_NO_CREDIT = "keep-no-credit"
+    TIME_TOO_SOON = "time-too-soon"
+    TIME_TOO_LATE = "time-too-late"
     BOOK_UNAVAILABLE = "book-unavailable"
     HUB_UNAVAILABLE = "hub-unavailable"
     INTERNAL = "internal"
@@ -82,6 +88,12 @@ STATUS: Mapping[Why, int] = {
     Why.CONFLICT: 409,
     Why.CHANGED: 409,
     Why.NOT_SETTLED: 409,
+    Why.NOT_RUNNING: 409,
+    Why.KEEP_OFF: 409,
+    Why.KEEP_TOO_LONG: 409,
+    Why.KEEP_NO_CREDIT: 409,
+    Why.TIME_TOO_SOON: 409,
+    Why.TIME_TOO_LATE: 409,
     Why.BOOK_UNAVAILABLE: 503,
     Why.HUB_UNAVAILABLE: 502,
     Why.INTERNAL: 500,
@@ -89,14 +101,23 @@ STATUS: Mapping[Why, int] = {
 
 
 class Problem(Exception):
-    """An answer that is an error. `detail` is a sentence for a person; it never holds a secret."""
+    """An answer that is an error. `detail` is a sentence for a person; it never holds a secret. `offer` says in seconds
+    for how long what was asked would be granted."""
 
-    def __init__(self, status: int, reason: str, detail: str = "", headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        status: int,
+        reason: str,
+        detail: str = "",
+        headers: Mapping[str, str] | None = None,
+        offer: int | None = None,
+    ) -> None:
         super().__init__(f"{status} {reason} {detail}".strip())
         self.status = status
         self.reason = str(reason)
         self.detail = detail
         self.headers = dict(headers or {})
+        self.offer = offer
 
     @property
     def title(self) -> str:
@@ -130,7 +151,8 @@ def problem_text(problem: Problem, request_id: str = "") -> str:
     """An error as problem+json (RFC 9457): `reason` is for machines, `detail` for people, `request_id` for both where
     the request has one."""
     body = {"type": "about:blank", "title": problem.title, "status": problem.status, "reason": problem.reason}
-    more = {"request_id": request_id} if request_id else {}
+    more: dict[str, object] = {"request_id": request_id} if request_id else {}
+    more |= {} if problem.offer is None else {"offer_seconds": problem.offer}
     return json.dumps(body | {"detail": problem.detail} | more, ensure_ascii=False)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from quota.leases import Device, Lease, Segment
 from quota.rows import Sample, Verdict
 from quota.web.figures import segments_of
 from quota.web.parts import ServiceParts
+from quota.wish import NO_WISH, Wish
 
 #: Up to so many leases are asked for by id; of more, all that are live.
 SOME = 500
@@ -28,12 +29,17 @@ class Snapshot:
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     samples: Mapping[str, Sample] = field(default_factory=dict)
     signals: Mapping[str, Signals] = field(default_factory=dict)
+    wishes: Mapping[str, Wish] = field(default_factory=dict)
+    zone: tzinfo = UTC
 
     def segments(self, lease: Lease) -> Sequence[Segment]:
         return self.parts.get(lease.id, ())
 
     def verdict(self, lease: Lease) -> Verdict | None:
         return self.verdicts.get(lease.id)
+
+    def wish(self, lease: Lease) -> Wish:
+        return self.wishes.get(lease.id, NO_WISH)
 
 
 def snapshot(parts: ServiceParts, leases: Iterable[Lease], *, use: bool = False) -> Snapshot:
@@ -48,4 +54,6 @@ def snapshot(parts: ServiceParts, leases: Iterable[Lease], *, use: bool = False)
         verdicts=rows.verdicts(some),
         samples=rows.samples(some) if use else {},
         signals=rows.all_signals(some) if use else {},
+        wishes=parts.wishes.of([lease.id for lease in wanted if lease.live]),
+        zone=parts.tz,
     )

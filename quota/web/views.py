@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime, timedelta, tzinfo
 from decimal import Decimal
 from itertools import chain
 from urllib.parse import urlencode
@@ -12,7 +12,8 @@ from urllib.parse import urlencode
 from quota.bank import StatementLine
 from quota.groups import group_of
 from quota.i18n import _, _n
-from quota.leases import Lease, Segment, State
+from quota.leases import Lease, Segment, State, Target
+from quota.leaving import TAKEN_BACK
 from quota.metering import clip, microseconds, span
 from quota.metering import usage as used_in
 from quota.pricing import charge_due
@@ -23,7 +24,8 @@ from quota.web.history import Step, evidence_words, steps
 from quota.web.lines import DeviceCard, LeaseRow, burn, device_card, lease_row, rows_of
 from quota.web.parts import ServiceParts
 from quota.web.period import Period, months
-from quota.web.snapshot import snapshot
+from quota.web.snapshot import Snapshot, snapshot
+from quota.web.wish_words import steps_within, wish_lines
 from quota.web.words import credits_words, digits, duration_words, instant_or_none, share_words, stop_words
 
 #: Leases that are read in one go.
@@ -269,6 +271,20 @@ def usage_row(row: StatementLine, lease: Lease) -> tuple[object, ...]:
 
 
 @dataclass(frozen=True, slots=True)
+class WishesView:
+    """What is wished of a running server's end, and what may be: buttons to keep it as seconds and words; `soonest`
+    and `latest` bound a time on the site's clock, `latest` is "" where nothing does."""
+
+    lines: tuple[str, ...]
+    kept: bool
+    shutdown: bool
+    when_done: bool
+    steps: tuple[tuple[int, str], ...]
+    soonest: str
+    latest: str
+
+
+@dataclass(frozen=True, slots=True)
 class ReceiptView:
     """One lease from request to bill."""
 
@@ -289,6 +305,7 @@ class ReceiptView:
     requested_by: str
     ended_at: datetime | None
     timeline: tuple[Step, ...]
+    wishes: WishesView | None
 
 
 def one_row(parts: ServiceParts, lease: Lease) -> LeaseRow:
@@ -323,7 +340,31 @@ def receipt_of(parts: ServiceParts, lease: Lease) -> ReceiptView:
         requested_by=lease.requested_by,
         ended_at=lease.ended_at,
         timeline=steps(parts.rows.events(lease_id=lease.id, limit=100)),
+        wishes=_wishes(parts, lease, seen),
     )
+
+
+def _wishes(parts: ServiceParts, lease: Lease, seen: Snapshot) -> WishesView | None:
+    """None for a server that nothing can be wished of any more."""
+    idle = lease.target is Target.STOP and lease.stop_reason in TAKEN_BACK
+    if lease.state is not State.RUNNING or (lease.target is Target.STOP and not idle):
+        return None
+    wish, longest = seen.wish(lease), parts.longest(lease)
+    latest = None if longest is None or lease.started_at is None else lease.started_at + longest
+    return WishesView(
+        lines=wish_lines(wish, seen.now, parts.tz),
+        kept=wish.keep_until is not None and wish.keep_until > seen.now,
+        shutdown=wish.shutdown_at is not None,
+        when_done=wish.when_done,
+        steps=steps_within(parts.keep_most),
+        soonest=_field_time(seen.now + timedelta(minutes=2), parts.tz),
+        latest="" if latest is None else _field_time(latest, parts.tz),
+    )
+
+
+def _field_time(moment: datetime, zone: tzinfo) -> str:
+    """As a browser's field for a time has it."""
+    return f"{moment.astimezone(zone):%Y-%m-%dT%H:%M}"
 
 
 def _used_words(lease: Lease, used: int) -> str:

@@ -17,7 +17,7 @@ def problem(answer: Any, status: int, reason: str) -> dict[str, Any]:
     assert answer.status_code == status, answer.text
     assert answer.headers["content-type"] == "application/problem+json"
     body: dict[str, Any] = answer.json()
-    assert set(body) - {"request_id"} == {"type", "title", "status", "reason", "detail"}
+    assert set(body) - {"request_id", "offer_seconds"} == {"type", "title", "status", "reason", "detail"}
     assert (body["status"], body["reason"]) == (status, reason)
     return body
 

@@ -38,10 +38,12 @@ MODULES = [
 SAME = [
     (r"templates/", r"Berth", "the product's name"),
     (r"templates/", r"container-xxl", "a class"),
+    (r"templates/", r"datetime-local", "a kind of field"),
+    (r"templates/lease\.html", r"keep:|(no-)?(keep|shutdown|when-done)", "what a button sends"),
     (r"templates/", r"CSV|REST|openapi\.json|\(OpenAPI 3\.1\)", "names of formats"),
     (r"templates/error\.html", r" is pending | is already running|current scopes", "compared with the Hub's own words"),
     (
-        r"api/(asked|shapes|document|operation|routes|own|held|kit|kit_farewell|kit_stream|site|groups)\.py",
+        r"api/(asked|shapes|document|operation|routes|own|held|kit|kit_farewell|kit_stream|site|groups|wishes|schedules|appeals)\.py",
         r".*",
         "the OpenAPI document is English",
     ),

@@ -1,0 +1,75 @@
+"""The form on a receipt by which a user keeps a server or sets its end; it needs no script."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from quota.i18n import _
+from quota.said import sentences
+from quota.web import wish_actions
+from quota.web.base import endpoint
+from quota.web.fields import wrong
+from quota.web.pages import LEASE, PageHandler
+from quota.web.problem import Problem
+from quota.web.wish_words import bounded_words
+from quota.web.words import clock_words
+
+MOST_SECONDS = 366 * 86400
+
+
+class WishForm(PageHandler):
+    """One field, `do`, says which button was pressed."""
+
+    @endpoint()
+    async def get(self, lease_id: str) -> None:
+        self.redirect(f"{self.prefix}lease/{lease_id}#wish")
+
+    @endpoint()
+    async def post(self, lease_id: str) -> None:
+        try:
+            words, kind = await self.act(lease_id, self.field("do", 40)), "success"
+        except Problem as problem:
+            if problem.status not in (400, 409):
+                raise
+            words, kind = sentences(_("Nothing was changed."), problem.detail), "danger"
+        self.done(words, f"lease/{lease_id}", kind)
+
+    async def act(self, lease_id: str, do: str) -> str:
+        """Do it, and say what was done. Raises `Problem`."""
+        what, _sign, number = do.partition(":")
+        if what == "keep" and number.isascii() and number.isdigit() and 60 <= int(number) <= MOST_SECONDS:
+            return await self._keep(lease_id, timedelta(seconds=int(number)))
+        if do == "no-keep":
+            await wish_actions.no_keep(self, lease_id)
+            return _("It is no longer kept; what was held for that is back.")
+        if do == "shutdown":
+            at = self.asked_moment("at")
+            await wish_actions.shut_down(self, lease_id, at)
+            return _("It will be stopped at %(time)s. Save your work before.", time=clock_words(at, self.parts.tz))
+        if do == "no-shutdown":
+            await wish_actions.shut_down(self, lease_id, None)
+            return _("The end that was set is taken off.")
+        if do in ("when-done", "no-when-done"):
+            wanted = do == "when-done"
+            await wish_actions.when_done(self, lease_id, wanted)
+            return _("It will be stopped when its work is done.") if wanted else _("It goes on when its work is done.")
+        raise wrong("do", _("this is none of the page's buttons"))
+
+    async def _keep(self, lease_id: str, span: timedelta) -> str:
+        wished = await wish_actions.keep(self, lease_id, span)
+        assert wished.wish.keep_until is not None
+        time = clock_words(wished.wish.keep_until, self.parts.tz)
+        kept = _("It is kept until %(time)s; what that costs is held.", time=time)
+        return sentences(kept, bounded_words(wished.bounded))
+
+    def asked_moment(self, name: str) -> datetime:
+        """A time on the site's clock, as a browser's field for one sends it. Raises `Problem`."""
+        try:
+            found = datetime.fromisoformat(self.field(name, 30))
+            moment = (found if found.tzinfo else found.replace(tzinfo=self.parts.tz)).astimezone(UTC)
+        except (ValueError, OverflowError):
+            raise wrong(name, _("a day and a time of the site's clock are needed")) from None
+        return moment
+
+
+WISH_ROUTES: list[tuple[str, type[PageHandler]]] = [(LEASE + "/wish", WishForm)]
