@@ -35,11 +35,19 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POST leases/{lease_id}/stop": ("POST", "leases/{lease}/stop", {}),
     "DELETE leases/{lease_id}": ("DELETE", "leases/{lease}", {}),
     "POST leases/{lease_id}/refund": ("POST", "leases/{ended}/refund", {"credits": "0.1"}),
+    "PUT leases/{lease_id}/keep": ("PUT", "leases/{lease}/keep", {"seconds": 600}),
+    "DELETE leases/{lease_id}/keep": ("DELETE", "leases/{lease}/keep", {}),
+    "PUT leases/{lease_id}/shutdown": ("PUT", "leases/{lease}/shutdown", {"at": "2099-01-01T00:00:00Z"}),
+    "DELETE leases/{lease_id}/shutdown": ("DELETE", "leases/{lease}/shutdown", {}),
+    "PUT leases/{lease_id}/when-done": ("PUT", "leases/{lease}/when-done", {}),
+    "DELETE leases/{lease_id}/when-done": ("DELETE", "leases/{lease}/when-done", {}),
     "POST accounts/{name}/grants": ("POST", "accounts/alice/grants", {"credits": "5"}),
     "PUT accounts/{name}/limits": ("PUT", "accounts/%2A/limits", {"max_servers": 9}),
     "PUT accounts/{name}/monthly-grant": ("PUT", "accounts/%2A/monthly-grant", {"micro_credits": 9}),
     "PUT prices": ("PUT", "prices", {"gpu_hour_micro_credits": 0, "cpu_hour_micro_credits": 0}),
     "POST kit/signals": ("POST", "kit/signals", {"kernels": [], "terminals": 0}),
+    "POST kit/farewell": ("POST", "kit/farewell", {"state": "done", "reason": "idle", "saved": [], "lost": []}),
+    "POST kit/used": ("POST", "kit/used", {}),
 }
 
 SAFE = {"GET", "HEAD", "OPTIONS"}

@@ -3,7 +3,6 @@ are left alone, and nobody works on a schema that is not the code's."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +19,7 @@ from quota.errors import BerthError
 from quota.leases import State, StopReason, Target
 from quota.store import Store
 from tests.contract import first_release
+from tests.contract.ddl import elements
 from tests.fakes.book import Desk, asking, place
 from tests.fakes.clock import FakeClock
 from tests.fakes.postgres import Cluster
@@ -41,20 +41,6 @@ def url(tmp_path: Path, database: str, request: pytest.FixtureRequest) -> Iterat
 def store(url: str) -> Iterator[Store]:
     with Store(url) as opened:
         yield opened
-
-
-def elements(sql: str) -> list[str]:
-    """The columns and constraints of a CREATE statement, sorted: SQLite writes a column that was added at its end."""
-    flat = re.sub(r"\s+", " ", sql)
-    found, depth = [""], 0
-    for sign in flat:
-        depth += {"(": 1, ")": -1}.get(sign, 0)
-        if sign == "," and depth == 1:
-            found.append("")
-        else:
-            found[-1] += sign
-    found[-1] = found[-1].rstrip().removesuffix(")")  # of the statement, wherever it stands
-    return sorted(each.strip() for each in found)
 
 
 def described(connection: sa.Connection) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 import sqlite3
 import stat
@@ -23,6 +22,7 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from quota import postings, records, schema
 from quota.errors import BerthError, Reason, Refused
 from quota.store import Store, insert_new, upsert
+from tests.contract.ddl import elements
 
 pytestmark = pytest.mark.usefixtures("sqlite_only")  # PostgreSQL's are in test_postgres_store
 
@@ -32,15 +32,11 @@ def url_of(folder: Path) -> str:
 
 
 def declared(path: Path) -> dict[str, list[str]]:
-    """Every table and index of a SQLite file, as the sorted lines of its SQL."""
+    """Every table and index of a SQLite file, as the sorted elements of its SQL."""
     with sqlite3.connect(path) as connection:
         rows = connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL").fetchall()
     connection.close()
-    return {
-        name: sorted(line.strip().rstrip(",") for line in re.sub(r"\s*\n\s*", "\n", sql).splitlines())
-        for name, sql in rows
-        if name != "alembic_version"
-    }
+    return {name: elements(sql) for name, sql in rows if name != "alembic_version"}
 
 
 def test_the_migrated_schema_is_the_declared_schema(tmp_path: Path) -> None:

@@ -111,11 +111,13 @@ def test_every_metric_of_the_code_is_there() -> None:
 
 def test_every_event_that_the_code_logs_is_there_and_no_other() -> None:
     found = {
-        value.value
+        each.value
         for node in nodes()
         if isinstance(node, ast.Dict)
         for key, value in zip(node.keys, node.values, strict=True)
-        if isinstance(key, ast.Constant) and key.value == "event" and isinstance(value, ast.Constant)
+        if isinstance(key, ast.Constant) and key.value == "event"
+        for each in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+        if isinstance(each, ast.Constant)
     }
     assert len(found) > 15 and found == set(EVENTS)
     assert {row[0].strip("`") for row in rows("events")} == found
