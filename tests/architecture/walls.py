@@ -145,6 +145,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/alerts.py",
         "quota/outbox.py",
         "quota/wishes.py",
+        "quota/appeals.py",
         "quota/inbox.py",
         "quota/facts.py",
         "quota/past.py",
