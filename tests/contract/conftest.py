@@ -16,7 +16,7 @@ from tests.shim.driver import Driver
 from tests.shim.library import build, compiler
 
 #: Suites that run on both databases. A machine without PostgreSQL skips that half, with the reason in the name.
-ON_BOTH = ("test_book_", "test_service_api", "test_service_desk")
+ON_BOTH = ("test_book_", "test_service_api", "test_service_desk", "test_kit_farewell")
 MISSING = postgres.missing()
 POSTGRES = pytest.param(
     "postgresql", id=MISSING.replace(" ", "-") or "postgresql", marks=[pytest.mark.skip(MISSING)] if MISSING else []
