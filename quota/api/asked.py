@@ -146,7 +146,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
 
 
-def _text(name: str, longest: int) -> tuple[BeforeValidator, WithJsonSchema]:
+def text_field(name: str, longest: int) -> tuple[BeforeValidator, WithJsonSchema]:
     """A text field without control characters, as `fields.text` reads it."""
     schema = {"type": "string", "maxLength": longest, "pattern": r"^[^\u0000-\u0008\u000b-\u001f\u007f]*$"}
     return BeforeValidator(lambda value: fields.text({name: value}, name, longest)), WithJsonSchema(schema)
@@ -167,8 +167,8 @@ _CREDITS = {
     "examples": ["12.5"],
 }
 Credits = Annotated[int | None, BeforeValidator(_credits), WithJsonSchema(_CREDITS)]
-Note = Annotated[str, *_text("note", 500)]
-KernelId = Annotated[str, *_text("id", 128)]
+Note = Annotated[str, *text_field("note", 500)]
+KernelId = Annotated[str, *text_field("id", 128)]
 _MICRO: JsonDict = {"properties": {"amount_micro_credits": {"type": "integer"}}, "required": ["amount_micro_credits"]}
 _PLAIN: JsonDict = {"properties": {"credits": {"type": ["string", "number"]}}, "required": ["credits"]}
 

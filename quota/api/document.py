@@ -27,6 +27,7 @@ _REF = "#/components/schemas/{model}"
 _TAGS = {
     "me": "Who asks, and what they used.",
     "leases": "Who holds what: look, stop, refund.",
+    "appeals": "Stops that users say were wrong.",
     "accounts": "Who pays: balances, grants, limits.",
     "groups": "Groups that pay, and who used what of them.",
     "site": "What there is: the menu, prices, devices.",

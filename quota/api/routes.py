@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from quota.api.appeals import AppealOf, DecideAppeal, OpenAppeals
 from quota.api.base import ApiHandler
 from quota.api.groups import Groups, GroupUsage, OneGroup
 from quota.api.held import Leases, OneLease, RefundLease, StopLease
@@ -49,6 +50,9 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "leases/{lease_id}/keep": KeepIt,
     "leases/{lease_id}/shutdown": ShutDown,
     "leases/{lease_id}/when-done": WhenDone,
+    "leases/{lease_id}/appeal": AppealOf,
+    "leases/{lease_id}/appeal/decision": DecideAppeal,
+    "appeals": OpenAppeals,
     "accounts": Accounts,
     "accounts/{name}": Account,
     "accounts/{name}/grants": Grants,

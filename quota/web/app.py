@@ -16,6 +16,7 @@ from quota.api.kit_stream import KitStream
 from quota.book_timing import time_transactions
 from quota.kit_reads import KitReads
 from quota.web.access import log_request
+from quota.web.appeal_pages import APPEAL_ROUTES
 from quota.web.arrival import RequestId
 from quota.web.base import plain_problem
 from quota.web.compressed import CompressedFiles
@@ -92,7 +93,10 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
     routes.append((prefix + "api/v1/kit/stream", KitStream, common))
     routes.append((prefix + "api/.*", ApiNotFound, common))
-    routes += [(prefix + path, handler, common) for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES)]
+    routes += [
+        (prefix + path, handler, common)
+        for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES, *APPEAL_ROUTES)
+    ]
     routes += [
         (prefix + "api", Interface, common),
         (prefix + "health", Health),

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from zoneinfo import ZoneInfo
 
 from quota.account_views import AccountView
+from quota.appeals import Appeals
 from quota.bank import Bank
 from quota.book import Book
+from quota.farewells import Farewells
 from quota.i18n import _
 from quota.leases import Lease, State, Target
+from quota.ports import Nobody
 from quota.rows import Rows
 from quota.units import show_credits
+from quota.web.card import JUDGED, Card, card
 from quota.web.figures import figures, segments_of
 from quota.web.lasting import Purse, outlook, outlook_words
 from quota.web.lines import burn, lease_row
@@ -67,6 +71,7 @@ class HomeEnded:
     ended: str
     words: str
     charged: str
+    card: Card | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +125,23 @@ def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime,
         zone=tz.key,
         notices=_notices(live, seen, tz),
         servers={lease.holder.server: _server(lease, seen, tz) for lease in live},
-        ended=tuple(_ended(lease, seen, tz) for lease in leases if not lease.live)[:RECENT],
+        ended=_newest(book, bank, rows, [lease for lease in leases if not lease.live][:RECENT], seen, tz),
     )
+
+
+def _newest(
+    book: Book, bank: Bank, rows: Rows, ended: list[Lease], seen: Snapshot, tz: ZoneInfo
+) -> tuple[HomeEnded, ...]:
+    """The last servers that ended, the newest with its card."""
+    found = [_ended(lease, seen, tz) for lease in ended]
+    if ended:
+        lease = ended[0]
+        verdict = rows.verdict(lease.id) if lease.stop_reason in JUDGED else None
+        told = Farewells(book.store, book.clock).of(lease.id)
+        said = Appeals(bank, Nobody()).of([lease.id]).get(lease.id)
+        evidence = verdict.evidence if verdict else {}
+        found[0] = replace(found[0], card=card(lease, evidence, told, said, lease.holder.user, seen.now, tz))
+    return tuple(found)
 
 
 def _burn(account: AccountView, live: list[Lease], rate: int, now: datetime, tz: ZoneInfo) -> str:

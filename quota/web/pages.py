@@ -19,6 +19,7 @@ from quota.said import sentences
 from quota.units import show_credits
 from quota.web import actions, board, desk, fields, looking_back, views
 from quota.web.base import Handler, endpoint
+from quota.web.card import card_of, doubts
 from quota.web.export import to_csv
 from quota.web.group_views import address_of, groups_for
 from quota.web.parts import Viewer
@@ -181,7 +182,9 @@ class Receipt(PageHandler):
         lease = await actions.lease_for(self, lease_id)
         view = await self.in_thread(views.receipt_of, self.parts, lease)
         log = await self.in_thread(self.parts.log_tail, lease.id, LOG_LINES)
-        self.page("lease.html", _("Receipt"), view=view, log=log, failed=lease.stop_reason is StopReason.FAILED)
+        card = await self.in_thread(card_of, self.parts, lease, self.viewer.name)
+        failed = lease.stop_reason is StopReason.FAILED
+        self.page("lease.html", _("Receipt"), view=view, card=card, log=log, failed=failed)
 
 
 class Stop(PageHandler):
@@ -220,7 +223,8 @@ class Admin(PageHandler):
         view = await self.in_thread(
             desk.admin, self.parts, users, self.field("q", 80), chosen, secrets.token_hex(8), self.field("page", 9)
         )
-        self.page("admin.html", _("Admin · Berth"), "admin", view=view)
+        doubted = await self.in_thread(doubts, self.parts)
+        self.page("admin.html", _("Admin · Berth"), "admin", view=view, doubted=doubted)
 
 
 class AdminForm(PageHandler):

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from quota.alerts import Alerts
     from quota.answers import Answers
+    from quota.appeals import Appeals
     from quota.bank import Bank
     from quota.book import Book
     from quota.farewells import Farewells
@@ -168,6 +169,13 @@ class ServiceParts:
         from quota.way_out import WayOut
 
         return self.way_out or WayOut(self.book, self.rows, self.farewells, self.clock)
+
+    @cached_property
+    def appeals(self) -> Appeals:
+        """What users say of stops, in the same book."""
+        from quota.appeals import Appeals
+
+        return Appeals(self.bank, self.notifier)
 
     @cached_property
     def wishes(self) -> Wishes:

@@ -37,6 +37,8 @@ class Why(StrEnum):
     CHANGED = "changed-meanwhile"
     NOT_SETTLED = "not-settled"
     NOT_RUNNING = "not-running"
+    APPEAL_IMPOSSIBLE = "appeal-impossible"
+    APPEAL_MADE = "appeal-made"
     KEEP_OFF = "keep-off"
     KEEP_TOO_LONG = "keep-too-long"
     KEEP_NO_CREDIT = "keep-no-credit"
@@ -89,6 +91,8 @@ STATUS: Mapping[Why, int] = {
     Why.CHANGED: 409,
     Why.NOT_SETTLED: 409,
     Why.NOT_RUNNING: 409,
+    Why.APPEAL_IMPOSSIBLE: 409,
+    Why.APPEAL_MADE: 409,
     Why.KEEP_OFF: 409,
     Why.KEEP_TOO_LONG: 409,
     Why.KEEP_NO_CREDIT: 409,

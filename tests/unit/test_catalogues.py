@@ -39,6 +39,7 @@ SAME = [
     (r"templates/", r"Berth", "the product's name"),
     (r"templates/", r"container-xxl", "a class"),
     (r"templates/", r"datetime-local", "a kind of field"),
+    (r"templates/admin\.html", r"grant|deny", "what a button sends"),
     (r"templates/lease\.html", r"keep:|(no-)?(keep|shutdown|when-done)", "what a button sends"),
     (r"templates/", r"CSV|REST|openapi\.json|\(OpenAPI 3\.1\)", "names of formats"),
     (r"templates/error\.html", r" is pending | is already running|current scopes", "compared with the Hub's own words"),
