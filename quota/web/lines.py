@@ -32,6 +32,8 @@ from quota.web.words import (
 FRESH = timedelta(minutes=2)
 #: The idle rule looks every half minute or so; a verdict older than this is no verdict.
 VERDICT_FRESH = timedelta(minutes=10)
+#: What a wish to be kept puts off.
+POSTPONED = ("idle", "gpu-idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +152,9 @@ def notice_of(lease: Lease, seen: Snapshot) -> Notice | None:
     verdict = seen.verdict(lease)
     if lease.state is not State.RUNNING or verdict is None or seen.now - verdict.at > VERDICT_FRESH:
         return None
+    keep = seen.wish(lease).keep_until
+    if verdict.rule in POSTPONED and keep is not None and keep > (verdict.deadline or seen.now):
+        return None  # its user has wished so since: the next verdict says it
     if verdict.kind == "warn":
         return Notice("warning", _("Idle"), sentence(retold(verdict.words)), verdict.deadline)
     words = sentence(retold(verdict.words))
