@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import idle, scale
+from benchmarks import cull_cycle, idle, scale
 
 pytestmark = pytest.mark.hub
 
@@ -33,3 +33,11 @@ def test_a_full_house_in_small(tmp_path: Path) -> None:
     found = scale.house(tmp_path / "house", scale.TOML, leases=12, users=7, rounds=2)
     assert set(found) == {*(f"GET {path}" for path in scale.REST), *scale.PAGES}
     assert all(each["p50_ms"] > 0 and each["kib"] > 0 for each in found.values())
+
+
+def test_a_cycle_of_both_cullers_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--json", "--users", "30", "--servers", "12", "--cycles", "2", "--folder", str(tmp_path)]
+    assert cull_cycle.main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [found[side]["servers"] for side in cull_cycle.SIDES] == [12, 12], "both looked at every server"
+    assert all(found[side]["worst_s"] >= found[side]["median_s"] > 0 for side in cull_cycle.SIDES)
