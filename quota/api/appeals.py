@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
-
-from quota.api.asked import Amount, Body, Paged, text_field
+from quota.api.asked import Body, NewRefund, Paged, text_field
 from quota.api.base import ApiHandler, Reply, operation
 from quota.api.operation import Access
 from quota.api.paging import Key, cut
@@ -24,15 +22,14 @@ MOST_OPEN = 10_000
 class NewAppeal(Body):
     """Why it was wrong."""
 
-    words: Annotated[str, *text_field("words", LONGEST)] = Field(min_length=1)
+    words: Annotated[str, *text_field("words", LONGEST)]
 
 
-class Decision(Amount):
-    """Granted with so much given back (nothing where no amount is said; never above what was charged), or not, which
-    needs an answer."""
+class Decision(NewRefund):
+    """Granted with so much given back (nothing where no amount is said; never above what was charged), or not. `note`
+    is the answer that the user is told; without a grant it is needed."""
 
     granted: bool
-    answer: Annotated[str, *text_field("answer", LONGEST)] = ""
 
 
 class Appeal(Shape):
@@ -83,7 +80,7 @@ class AppealOf(ApiHandler):
         "Say that a stop was wrong",
         Appeal,
         body=NewAppeal,
-        problems=(Why.NOT_FOUND, Why.APPEAL_IMPOSSIBLE, Why.APPEAL_MADE, Why.CHANGED),
+        problems=(Why.NOT_FOUND, Why.APPEAL_IMPOSSIBLE, Why.APPEAL_MADE, Why.WORDS_NEEDED, Why.CHANGED),
         keyed=True,
     )
     async def post(self, lease_id: str) -> Appeal:
@@ -96,7 +93,7 @@ class DecideAppeal(ApiHandler):
         "Decide on a stop that was doubted",
         Appeal,
         body=Decision,
-        problems=(Why.NOT_FOUND, Why.NOT_SETTLED, Why.APPEAL_MADE, Why.CONFLICT, Why.CHANGED),
+        problems=(Why.NOT_FOUND, Why.NOT_SETTLED, Why.APPEAL_MADE, Why.WORDS_NEEDED, Why.CONFLICT, Why.CHANGED),
         access=Access.ADMIN,
         keyed=True,
     )
@@ -104,7 +101,7 @@ class DecideAppeal(ApiHandler):
         """The refund is the lease's only one: the same again changes nothing."""
         body = self.body(Decision)
         amount = (body.amount or 0) if body.granted else None
-        return shape(await appeal_actions.decide(self, lease_id, amount, body.answer))
+        return shape(await appeal_actions.decide(self, lease_id, amount, body.note))
 
 
 class OpenAppeals(ApiHandler):

@@ -127,17 +127,17 @@ def _whole(value: object) -> object:
     return value
 
 
-def _between(low: int, high: int) -> tuple[Any, BeforeValidator]:
+def whole_between(low: int, high: int) -> tuple[Any, BeforeValidator]:
     """A whole number in low..high."""
     return Field(ge=low, le=high), BeforeValidator(_whole)
 
 
-Micro = Annotated[int, *_between(0, fields.LARGEST_AMOUNT)]
-SomeMicro = Annotated[int, *_between(1, fields.LARGEST_AMOUNT)]
-Servers = Annotated[int, *_between(0, MOST_SERVERS)]
-Milli = Annotated[int, *_between(0, MOST_GPU_MILLI)]
-PerHour = Annotated[int, *_between(0, DEAREST)]
-Terminals = Annotated[int, *_between(0, MOST_TERMINALS)]
+Micro = Annotated[int, *whole_between(0, fields.LARGEST_AMOUNT)]
+SomeMicro = Annotated[int, *whole_between(1, fields.LARGEST_AMOUNT)]
+Servers = Annotated[int, *whole_between(0, MOST_SERVERS)]
+Milli = Annotated[int, *whole_between(0, MOST_GPU_MILLI)]
+PerHour = Annotated[int, *whole_between(0, DEAREST)]
+Terminals = Annotated[int, *whole_between(0, MOST_TERMINALS)]
 
 
 class Body(BaseModel):

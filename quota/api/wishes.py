@@ -10,7 +10,7 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from quota.api.asked import Body, moment_of
+from quota.api.asked import Body, moment_of, whole_between
 from quota.api.base import ApiHandler, operation
 from quota.api.shapes import Instant, Shape
 from quota.web import wish_actions
@@ -24,7 +24,7 @@ LONGEST_KEEP = 366 * 86400
 class Keep(Body):
     """For how long from now."""
 
-    seconds: int = Field(ge=60, le=LONGEST_KEEP, examples=[3600])
+    seconds: Annotated[int, *whole_between(60, LONGEST_KEEP)] = Field(examples=[3600])
 
 
 _AT = {"type": "string", "format": "date-time", "maxLength": 64}

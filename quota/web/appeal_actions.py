@@ -19,7 +19,7 @@ _REASONS: dict[Code, Why] = {
     "made-before": Why.APPEAL_MADE,
     "decided": Why.APPEAL_MADE,
     "not-settled": Why.NOT_SETTLED,
-    "no-words": Why.FIELD_INVALID,
+    "no-words": Why.WORDS_NEEDED,
 }
 
 

@@ -244,7 +244,7 @@ class AdminForm(PageHandler):
         try:
             words, kind = await self.act(), "success"
         except Problem as problem:
-            if problem.status not in (400, 404):
+            if problem.status not in (400, 404, 409):
                 raise
             words, kind = sentences(_("Nothing was changed."), problem.detail), "danger"
         self.done(words, back, kind)

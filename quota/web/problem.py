@@ -39,6 +39,7 @@ class Why(StrEnum):
     NOT_RUNNING = "not-running"
     APPEAL_IMPOSSIBLE = "appeal-impossible"
     APPEAL_MADE = "appeal-made"
+    WORDS_NEEDED = "words-needed"
     KEEP_OFF = "keep-off"
     KEEP_TOO_LONG = "keep-too-long"
     KEEP_NO_CREDIT = "keep-no-credit"
@@ -93,6 +94,7 @@ STATUS: Mapping[Why, int] = {
     Why.NOT_RUNNING: 409,
     Why.APPEAL_IMPOSSIBLE: 409,
     Why.APPEAL_MADE: 409,
+    Why.WORDS_NEEDED: 409,
     Why.KEEP_OFF: 409,
     Why.KEEP_TOO_LONG: 409,
     Why.KEEP_NO_CREDIT: 409,

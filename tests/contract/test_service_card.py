@@ -137,7 +137,8 @@ async def test_appeals_over_rest(service: Service, desk: Desk) -> None:
     problem(await alice.get(path), 404, "not-found")
     problem(await mallory.post(path, json={"words": "x"}), 403, "forbidden")
     problem(await boss.post(path, json={"words": "x"}), 403, "forbidden")
-    problem(await alice.post(path, json={"words": ""}), 400, "field-invalid")
+    problem(await alice.post(path, json={"words": " "}), 409, "words-needed")
+    problem(await alice.post(path, json={}), 400, "field-invalid")
     problem(await alice.post(f"leases/{own.id}/appeal", json={"words": "x"}), 409, "appeal-impossible")
     made = (await alice.post(path, json={"words": "It was training."})).json()
     assert (made["user"], made["granted"]) == ("alice", None)
@@ -145,11 +146,11 @@ async def test_appeals_over_rest(service: Service, desk: Desk) -> None:
     problem(await alice.post(f"{path}/decision", json={"granted": True}), 403, "forbidden")
     problem(await alice.get("appeals"), 403, "forbidden")
     assert [each["lease_id"] for each in (await boss.get("appeals")).json()["items"]] == [lease.id]
-    problem(await boss.post(f"{path}/decision", json={"granted": False}), 400, "field-invalid")
+    problem(await boss.post(f"{path}/decision", json={"granted": False}), 409, "words-needed")
     for _ in range(2):
         decided = (await boss.post(f"{path}/decision", json={"granted": True, "credits": "1.5"})).json()
         assert (decided["granted"], decided["refunded_micro_credits"]) == (True, 3 * CREDIT // 2)
-    problem(await boss.post(f"{path}/decision", json={"granted": False, "answer": "x"}), 409, "appeal-made")
+    problem(await boss.post(f"{path}/decision", json={"granted": False, "note": "x"}), 409, "appeal-made")
     assert (await alice.get(path)).json() == decided
     assert (await boss.get("appeals")).json()["items"] == []
     assert desk.bank.audit() == []
