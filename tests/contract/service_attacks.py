@@ -41,6 +41,12 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "DELETE leases/{lease_id}/shutdown": ("DELETE", "leases/{lease}/shutdown", {}),
     "PUT leases/{lease_id}/when-done": ("PUT", "leases/{lease}/when-done", {}),
     "DELETE leases/{lease_id}/when-done": ("DELETE", "leases/{lease}/when-done", {}),
+    "POST leases/{lease_id}/appeal": ("POST", "leases/{ended}/appeal", {"words": "It was training."}),
+    "POST leases/{lease_id}/appeal/decision": (
+        "POST",
+        "leases/{ended}/appeal/decision",
+        {"granted": False, "note": "It was not."},
+    ),
     "POST accounts/{name}/grants": ("POST", "accounts/alice/grants", {"credits": "5"}),
     "PUT accounts/{name}/limits": ("PUT", "accounts/%2A/limits", {"max_servers": 9}),
     "PUT accounts/{name}/monthly-grant": ("PUT", "accounts/%2A/monthly-grant", {"micro_credits": 9}),
