@@ -30,6 +30,14 @@ TOKEN = "server-token"
 BASE = "/user/alice/"
 
 
+def _whole(path: Path) -> dict[str, Any] | None:
+    """None while Jupyter is writing it, which begins by emptying it."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except json.JSONDecodeError:
+        return None
+
+
 @dataclass
 class Service:
     """Service `berth` as the kit sees it: takes signals and reports, and speaks over the stream."""
@@ -150,7 +158,7 @@ class NotebookServer:
 
     def on_disk(self, path: str) -> dict[str, Any]:
         """The notebook as the file has it: nobody asked the server."""
-        return dict(json.loads((self.home / path).read_text()))
+        return until(lambda: _whole(self.home / path), 5, "a whole file")
 
     def opened(self, path: str) -> dict[str, Any]:
         """The notebook as a browser that opens it gets it."""
