@@ -171,6 +171,21 @@ class NotebookServer:
         assert answer.status_code == 201, answer.text
         return str(answer.json()["kernel"]["id"])
 
+    def event(self, name: str) -> dict[str, Any] | None:
+        """What the browser's stream begins with under this name, if it does so within a second."""
+        url = f"http://127.0.0.1:{self.port}{BASE}berth/stream"
+        try:
+            with httpx.stream("GET", url, headers={"Authorization": "token key"}, timeout=1) as answer:
+                kind = ""
+                for line in answer.iter_lines():
+                    if line.startswith("event: "):
+                        kind = line.removeprefix("event: ")
+                    elif line.startswith("data: ") and kind == name:
+                        return dict(json.loads(line.removeprefix("data: ")))
+        except httpx.TimeoutException:
+            pass
+        return None
+
     def kernel_state(self, kernel_id: str) -> str:
         return str(self.ask("GET", f"api/kernels/{kernel_id}").json()["execution_state"])
 
@@ -241,6 +256,7 @@ def serving(home: Path, service: Service | None, **environment: str) -> Iterator
     env.pop("XDG_RUNTIME_DIR", None)
     if service is not None:
         env |= {"BERTH_LEASE": "l1", "BERTH_SERVICE_URL": service.url, "JUPYTERHUB_API_TOKEN": TOKEN}
+        env |= {"JUPYTERHUB_USER": "alice", "JUPYTERHUB_SERVER_NAME": ""}
     with (home / "server.log").open("wb") as out:
         process = subprocess.Popen(
             [*command, *settings, "--IdentityProvider.token=key"],

@@ -57,3 +57,12 @@ def test_one_listener_too_many_ends_the_oldest() -> None:
     said.unsubscribe(queues[1])
     said.close()
     assert len(said) == 0 and names(queues[2]) == ["notice", None]
+
+
+def test_a_notice_that_lasts_is_told_to_who_comes_later_and_others_are_not() -> None:
+    said = Broadcast()
+    said.publish("notice", {"id": "a"})
+    assert names(said.subscribe()) == []
+    said.publish("notice", {"id": "b"}, lasts=True)
+    said.publish("state", {})
+    assert names(said.subscribe()) == ["state", "notice"]

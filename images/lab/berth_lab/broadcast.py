@@ -18,6 +18,8 @@ MOST_WAITING = 64
 STATES = frozenset({"state", "saving"})
 #: What a listener who comes late is told first, in this order.
 KEPT = ("state", "stopping", "saving", "saved", "resume")
+#: A notice that lasts comes after them.
+ORDER = (*KEPT, "notice")
 
 
 class Broadcast:
@@ -36,7 +38,7 @@ class Broadcast:
         while len(self._queues) >= MOST_LISTENERS:
             self._end(self._queues[0])
         queue: asyncio.Queue[Event | None] = asyncio.Queue(MOST_WAITING)
-        for name in KEPT:
+        for name in ORDER:
             if name in self._kept:
                 queue.put_nowait(self._kept[name])
         self._queues.append(queue)
@@ -47,10 +49,10 @@ class Broadcast:
         if queue in self._queues:
             self._queues.remove(queue)
 
-    def publish(self, name: str, data: dict[str, Any]) -> None:
-        """Tell all who listen, and whoever comes later if the event says what is the case."""
+    def publish(self, name: str, data: dict[str, Any], lasts: bool = False) -> None:
+        """Tell all who listen, and whoever comes later if the event says what is the case, or is said to last."""
         event = {"event": name, "data": data}
-        if name in KEPT:
+        if lasts or name in KEPT:
             self._kept[name] = event
         for queue in self._queues:
             _put(queue, event)

@@ -45,6 +45,7 @@ class Kit:
         self._saves = Saves()
         self._keeps_outputs = False
         self._outputs = self._follow_outputs()
+        self._offers: Any = None  # `berth_lab.resume.Offers`, once there are snapshots
         self._farewell: asyncio.Task[dict[str, Any]] | None = None
         self._watch = Watch(serverapp.kernel_manager, self._push.changed)
         self._tasks: list[asyncio.Task[None]] = []
@@ -121,7 +122,8 @@ class Kit:
 
     async def _farewell_of(self, reason: str, until: datetime, post: Any) -> dict[str, Any]:
         from berth_lab.farewell import Farewell
-        from berth_lab.farewell_world import Around, snapshots_folder
+        from berth_lab.farewell_files import snapshots_folder
+        from berth_lab.farewell_world import Around
 
         around = Around(self._app, self._outputs, self.browsers, self._busy, self.ask_browsers_to_save, post)
         lease = os.environ.get("BERTH_LEASE", "")
@@ -151,19 +153,35 @@ class Kit:
         return self.browsers.last("resume")
 
     async def resume(self, token: str) -> dict[str, Any]:
-        """Bring back what the snapshot holds; what came back and what did not, per kernel. Raises `LookupError` for a
-        token that is not the offer's."""
-        self._must_be_offered(token)
-        raise LookupError(token)
+        """Bring back what the snapshot holds; what came back and what did not, per kernel (`berth_lab.resume.restore`).
+        Raises `LookupError` for a token that is not the offer's."""
+        if self._offers is None:
+            raise LookupError(token)
+        self.sync()
+        found: dict[str, Any] = await self._offers.resume(token)
+        return found
 
     async def dismiss(self, token: str) -> None:
         """The person does not want it: it is not offered again. Raises `LookupError` as `resume` does."""
-        self._must_be_offered(token)
+        if self._offers is None:
+            raise LookupError(token)
+        self._offers.dismiss(token)
 
-    def _must_be_offered(self, token: str) -> None:
-        offer = self.resume_offer()
-        if offer is None or offer["token"] != token:
-            raise LookupError("no such snapshot waits to be restored")
+    async def _look_for_snapshots(self) -> None:
+        """Offer what was saved; there is nothing to import for where nothing was."""
+        from berth_lab.farewell_files import snapshots_folder
+
+        if not snapshots_folder().is_dir():
+            return
+        from berth_lab.farewell_world import limits
+        from berth_lab.resume import Offers
+
+        try:
+            self._offers = Offers(self._app, self.browsers)
+            self._offers.look()
+            await asyncio.to_thread(self._offers.prune, limits()["most_mib"])
+        except Exception:
+            self._app.log.warning("berth_lab could not look for snapshots", exc_info=True)
 
     async def save_now(self) -> dict[str, Any]:
         """Have the browsers save, and put outputs that only we have into their notebooks, without stopping anything;
@@ -217,6 +235,7 @@ class Kit:
             self._app.log.debug("berth_lab hears no kernel events: %s", error)
         self._tasks = [asyncio.create_task(self._follow()), asyncio.create_task(self._push.run())]
         self._tasks.append(asyncio.create_task(self._stream.run()))
+        self._tasks.append(asyncio.create_task(self._look_for_snapshots()))
         if self._keeps_outputs:
             self._tasks.append(asyncio.create_task(self._outputs.run()))
 

@@ -2,14 +2,13 @@
 
 1. open browsers save their documents; 2. notebooks get the outputs so far; 3. idle kernels save their variables;
 4. at the end of the time busy kernels are interrupted, and save theirs; 5. notebooks get the last outputs and a stamp;
-6. what was open is written down for the next start; 7. the service hears that all is done.
+6. what was open is written down for the next start, again and again; 7. the service hears that all is done.
 What fails is a row of what is lost.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import os
 import secrets
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from berth_lab import __version__
+from berth_lab.farewell_files import FORMAT, MANIFEST, MOST_ROWS, owner, private_folder, write_private
 from berth_lab.farewell_kernels import CannotSay, Seat, lost
 from berth_lab.notebooks import Stamp, Written
 from berth_lab.watch import stamp as rfc3339
@@ -34,7 +34,6 @@ BROWSER_SECONDS = 5.0
 WRITE_SECONDS = 4.0
 #: Kernels that save at the same time.
 AT_ONCE = 4
-MOST_ROWS = 200
 LOOK_SECONDS = 0.2
 
 
@@ -43,6 +42,7 @@ class World(Protocol):
 
     def now(self) -> datetime: ...
     async def seats(self) -> list[Seat]: ...
+    async def tabs(self) -> list[str]: ...
     def busy(self, kernel_id: str) -> bool | None: ...
     async def interrupt(self, kernel_id: str) -> None: ...
     async def save_variables(self, seat: Seat, folder: Path, seconds: float) -> dict[str, Any]: ...
@@ -71,7 +71,8 @@ class Farewell:
     began: datetime = field(init=False)
     saved: list[dict[str, Any]] = field(default_factory=list)
     lost: list[dict[str, Any]] = field(default_factory=list)
-    kernels: list[dict[str, Any]] = field(default_factory=list)
+    kernels: dict[str, dict[str, Any]] = field(default_factory=dict)  # as the manifest has them, by id
+    tabs: list[str] = field(default_factory=list)
     _resume: str | None = None
     _done_kernels: set[str] = field(default_factory=set)
 
@@ -104,15 +105,27 @@ class Farewell:
         await self._step(self.world.tell(self.report()))
         await self._step(self.world.ask_browsers_to_save(min(BROWSER_SECONDS, self.left() / 4)))
         await self._step(self.world.write_outputs(None))
-        seats = await self._step(self.world.seats()) or []
+        seats = await self._seats()
         await self._idle_kernels(seats)
         await self._busy_kernels(seats)
         await self._notebooks()
         self._terminals()
-        self._write_down(seats)
+        self._write_down()
         final = self.report("done")
         await self._step(self.world.tell(final))
         return final
+
+    async def _seats(self) -> list[Seat]:
+        """Who is there; what is open is written down at once, so that an early end costs variables alone."""
+        seats: list[Seat] = await self._step(self.world.seats()) or []
+        self.tabs = await self._step(self.world.tabs()) or []
+        self.kernels = {seat.id: seat.value() | {"folder": None, "variables": 0} for seat in seats}
+        self._write_down()
+        if self._resume is not None:
+            self.saved.append(
+                {"kind": "tabs", "path": "", "what": "", "count": len(seats) or len(self.tabs), "bytes": 0}
+            )
+        return seats
 
     async def _step(self, step: Awaitable[Any]) -> Any:
         """One step, within the time; None if it failed."""
@@ -154,12 +167,12 @@ class Farewell:
 
         self._done_kernels.update(seat.id for seat in seats)
         await asyncio.gather(*(one(seat) for seat in seats))
+        if seats:
+            self._write_down()
 
     async def _variables(self, seat: Seat) -> None:
-        number = len(self.kernels) + 1
-        entry = seat.value() | {"folder": f"kernel-{number}", "variables": 0}
-        self.kernels.append(entry)
-        folder = self.folder / entry["folder"]
+        entry = self.kernels[seat.id]
+        folder = self.folder / f"kernel-{list(self.kernels).index(seat.id) + 1}"
         try:
             report = await self.world.save_variables(seat, folder, max(0.1, self.left() - WRITE_SECONDS))
         except CannotSay as error:
@@ -169,7 +182,7 @@ class Farewell:
             log.warning("the variables of %s could not be saved", seat.path, exc_info=True)
             self.lost.append(lost("kernel", seat.name or seat.path, seat.path, "failed"))
             return
-        entry["variables"] = len(report["saved"])
+        entry |= {"folder": folder.name, "variables": len(report["saved"])}
         if report["saved"]:
             where = {"path": self._relative(folder), "what": seat.path, "bytes": report.get("bytes") or 0}
             self.saved.append({"kind": "variables", "count": len(report["saved"]), **where})
@@ -191,44 +204,31 @@ class Farewell:
         if running := self.world.busy_terminals():
             self.lost.append(lost("terminal", str(running), "", "terminal"))
 
-    def _write_down(self, seats: list[Seat]) -> None:
-        """What the next start needs: the manifest, last, so that a half-written snapshot is none."""
-        if not seats:
+    def _write_down(self) -> None:
+        """What the next start needs, as far as it is known now."""
+        if not self.kernels and not self.tabs:
             return
-        listed = {entry["path"] for entry in self.kernels}
-        self.kernels += [seat.value() | {"folder": None, "variables": 0} for seat in seats if seat.path not in listed]
-        self.saved.append({"kind": "tabs", "path": "", "what": "", "count": len(seats), "bytes": 0})
         manifest = {
-            "format": 1,
+            "format": FORMAT,
             "token": self.token,
             "lease": self.lease,
+            "owner": owner(),
             "reason": self.reason,
             "at": rfc3339(self.began),
-            "kernels": self.kernels,
+            "kernels": list(self.kernels.values()),
+            "tabs": self.tabs,
             "lost": self.lost[:MOST_ROWS],
             "used_at": None,
         }
         try:
-            write_private(self.folder / "manifest.json", manifest)
+            private_folder(self.snapshots)
+            write_private(self.folder / MANIFEST, manifest)
             self._resume = self.token
         except OSError:
             log.warning("what was open could not be written down", exc_info=True)
-            self.saved.pop()
 
     def _relative(self, path: Path) -> str:
         return os.path.relpath(path, self.home)
-
-
-def write_private(path: Path, value: dict[str, Any]) -> None:
-    """JSON, whole or not at all, for its owner alone. Raises `OSError`."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    fresh = path.with_name(path.name + ".new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump(value, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    fresh.replace(path)
 
 
 async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[str, Any], path: Path | None) -> None:

@@ -19,14 +19,18 @@ from berth_lab.activity import kernel_pid, working_folder
 
 log = logging.getLogger("berth_lab")
 
+#: A kernel may save for so much less than is waited for it, so that it can say what it could not save.
+ANSWER_SECONDS = 1.0
 #: Why something could not be saved, by code: sentences for people.
 WHY = {
     "busy": "The kernel was still busy when the time to save was over.",
     "kernel-language": "Variables are saved of Python kernels alone.",
     "kit-missing": "This kernel's environment does not have Berth's kit, so its variables could not be saved.",
     "time": "There was no time left to save it.",
-    "failed": "Saving failed; the server's log says how.",
+    "failed": "It failed; the server's log says how.",
     "missing": "The notebook file is no longer there.",
+    "foreign": "What was saved of it could have been written by somebody else, so it is not read.",
+    "not-started": "Its kernel could not be started; the server's log says why.",
     "unwritable": "The notebook file could not be written.",
     "changed": "The notebook file was being written by something else.",
     "format": "The notebook file is of a format that Berth does not write.",
@@ -68,6 +72,12 @@ class Seat:
 def lost(kind: str, what: str, where: str, code: str) -> dict[str, str]:
     """A row of the report."""
     return {"kind": kind, "what": what, "where": where, "why": WHY.get(code, WHY["failed"]), "code": code}
+
+
+def alone(kernel_id: str, kernels: Any) -> dict[str, Any]:
+    """A row, as of the server's list of sessions, of a kernel that has none: a program's, or another editor's."""
+    name = str(kernels.get_kernel(kernel_id).kernel_name)
+    return {"kernel": {"id": kernel_id, "name": name}, "path": "", "type": "kernel", "name": f"{name} {kernel_id[:8]}"}
 
 
 def seat_of(row: dict[str, Any], kernels: Any) -> Seat:
@@ -138,19 +148,23 @@ async def save(manager: Any, seat: Seat, folder: Path, limits: dict[str, Any], s
     if seat.language != "python":
         raise CannotSay("kernel-language")
     await asyncio.to_thread(folder.mkdir, mode=0o700, parents=True, exist_ok=True)
-    await evaluate(manager, call("save", str(folder), json.dumps(limits)), seconds)
-    return _report(folder)
+    inside = max(0.1, seconds - ANSWER_SECONDS)
+    asked = limits | {"seconds": min(limits.get("seconds", inside), inside)}
+    await evaluate(manager, call("save", str(folder), json.dumps(asked)), seconds)
+    return _report(folder / "report.json")
 
 
 async def load(manager: Any, folder: Path, seconds: float) -> dict[str, Any]:
     """Have the kernel take its variables back. Raises `CannotSay`."""
+    report = folder / "restored.json"
+    report.unlink(missing_ok=True)
     await evaluate(manager, call("load", str(folder)), seconds)
-    return _report(folder)
+    return _report(report)
 
 
-def _report(folder: Path) -> dict[str, Any]:
+def _report(path: Path) -> dict[str, Any]:
     try:
-        report: Any = json.loads((folder / "report.json").read_text("utf-8"))
+        report: Any = json.loads(path.read_text("utf-8"))
     except (OSError, ValueError):
         raise CannotSay("failed") from None
     if not isinstance(report, dict) or not isinstance(report.get("saved"), list):

@@ -17,18 +17,13 @@ from tornado.httpclient import AsyncHTTPClient, HTTPRequest
 from berth_lab import activity, farewell_kernels
 from berth_lab.broadcast import Broadcast
 from berth_lab.farewell import told
-from berth_lab.farewell_kernels import Seat, seat_of
+from berth_lab.farewell_kernels import Seat, alone, seat_of
 from berth_lab.notebooks import Stamp, Written, done
 from berth_lab.outputs_watch import Outputs
+from berth_lab.workspace import open_documents, workspaces_folder
 
 POST_SECONDS = 3.0
 TRIES = 3
-
-
-def snapshots_folder() -> Path:
-    """Where a person's snapshots are."""
-    data = os.environ.get("XDG_DATA_HOME") or str(Path.home() / ".local" / "share")
-    return Path(data) / "berth" / "snapshots"
 
 
 def limits() -> dict[str, Any]:
@@ -66,7 +61,13 @@ class Around:
     async def seats(self) -> list[Seat]:
         rows = await done(self._app.session_manager.list_sessions())
         kernels = self._app.kernel_manager
-        return [seat_of(row, kernels) for row in rows if isinstance(row.get("kernel"), dict)]
+        seated = [row for row in rows if isinstance(row.get("kernel"), dict)]
+        known = {row["kernel"]["id"] for row in seated}
+        seated += [alone(each, kernels) for each in kernels.list_kernel_ids() if each not in known]
+        return [seat_of(row, kernels) for row in seated]
+
+    async def tabs(self) -> list[str]:
+        return await asyncio.to_thread(open_documents, workspaces_folder(self._app))
 
     def busy(self, kernel_id: str) -> bool | None:
         return self._states().get(kernel_id)
