@@ -15,6 +15,7 @@ MAY = {
     "quota/web/fields.py": "a character that is refused wherever it stands",
     "quota/api/base.py": "a per cent sign that is refused wherever it stands",
     "hub_config/ldap_directory.py": "a directory's search, which is no pattern",
+    "images/lab/berth_lab/snapshot_state.py": "a secret's word, which withholds a name wherever it stands",
     "hub_config/placeholders.py": "a placeholder that is refused wherever it stands",
 }
 PARTIAL = {"match", "search"}

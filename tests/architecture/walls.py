@@ -213,6 +213,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
     "jupyter_client": ("images/lab/*",),
     "jupyterlab": ("images/lab/*",),
     "zmq": ("images/lab/*",),
+    "cloudpickle": ("images/lab/berth_lab/serialize.py",),
     "nbformat": ("idle_culler/notebook.py",),
     "setuptools": ("images/lab/setup.py",),
 }

@@ -1,0 +1,46 @@
+"""Tensors: their memory goes straight to the file, from the CPU or by way of it, and two that share it go on sharing.
+
+torch's own pickling of a storage makes a copy in memory, and forgets what is shared. Nothing is imported: without torch
+in the program there is no tensor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import sys
+from typing import Any
+
+from berth_lab import restore
+
+
+def reduced(obj: Any, seen: dict[int, Any]) -> Any:
+    """How a torch storage is pickled; None for what is none. `seen` has the storages of this stream by their place."""
+    torch: Any = sys.modules.get("torch")
+    if torch is None or not type(obj).__module__.startswith("torch"):
+        return None
+    typed: Any = getattr(torch, "TypedStorage", ())
+    untyped: Any = getattr(torch, "UntypedStorage", ())
+    if isinstance(obj, typed):
+        return restore.typed_storage, (obj._untyped_storage, obj.dtype)
+    if not isinstance(obj, untyped):
+        return None
+    first = seen.setdefault(obj._cdata, obj)
+    if first is not obj:
+        return restore.same, (first,)
+    return restore.storage, (_memory(obj), str(obj.device))
+
+
+def _memory(storage: Any) -> Any:
+    """The bytes of a storage, without a copy when they are in the machine's memory."""
+    here = storage if storage.device.type == "cpu" else storage.cpu()
+    size = here.nbytes()
+    if not size:
+        return b""
+    memory = (_Bytes * size).from_address(here.data_ptr())
+    memory.owner = here
+    return pickle.PickleBuffer(memory)
+
+
+class _Bytes(ctypes.c_ubyte):
+    """Its arrays may have attributes."""
