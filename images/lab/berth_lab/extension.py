@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from berth_lab import hush
+from berth_lab import handlers, hush
 
 NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
 SETTING = "berth_lab"
@@ -22,6 +22,7 @@ def _load_jupyter_server_extension(serverapp: Any) -> None:
         kit = Kit(serverapp, os.environ["BERTH_SERVICE_URL"], os.environ["JUPYTERHUB_API_TOKEN"])
         serverapp.io_loop.add_callback(kit.start)
         serverapp.web_app.settings[SETTING] = kit
+        handlers.add_handlers(serverapp.web_app, kit)
     except Exception as error:  # a notebook without signals is kept, never reclaimed; one that does not start is lost
         serverapp.log.warning("berth_lab does not run: %s: %s", type(error).__name__, error)
 
