@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
 
 ARGS = [
     "--no-sandbox",
@@ -54,7 +54,12 @@ class Visit:
         self.page, self.url, self.pictures = page, url, pictures
         self.errors: list[str] = []
         self.theme = "light"
-        page.on("pageerror", lambda error: self.errors.append(str(error)))
+        page.on("pageerror", self._note)
+
+    def _note(self, error: Error) -> None:
+        """Errors of this site's pages; what goes wrong on a provider's own pages is not ours."""
+        if self.page.url.startswith(self.url):
+            self.errors.append(f"{error} on {self.page.url}: {error.stack}")
 
     def log_in(self, name: str, password: str) -> None:
         self.page.goto(f"{self.url}/hub/login")
