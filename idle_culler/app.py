@@ -33,9 +33,9 @@ from idle_culler.recording import ROLE, Looked, Recorder
 from idle_culler.signals import Known, Memory, Row, Unknown, read
 from quota import tracing
 from quota.errors import Refused
-from quota.leases import HolderKind, Lease, State, StopReason, Target
+from quota.leases import HolderKind, Lease, State, Target
 from quota.leaving import NO_GRACE, Graces, hastened, stop_after
-from quota.notices import idle_stop
+from quota.notices import STOPS, stops_now
 from quota.ports import Clock, Nobody, Notifier
 from quota.told import HUB_NONE, HUB_SILENT
 from quota.vitals import Vitals, to_note
@@ -49,7 +49,7 @@ BEAT_SECONDS = 10.0
 STOPS_AT_ONCE = 8
 
 #: Reasons for which the culler stops servers.
-OURS = frozenset({StopReason.IDLE, StopReason.MAX_AGE, StopReason.SHUTDOWN})
+OURS = frozenset(STOPS)
 
 Activity = Mapping[tuple[str, str], datetime | None]
 
@@ -272,8 +272,7 @@ class Culler:
         stopping = self._parts.book.request_stop(lease.id, decision.reason, detail=words, by=ROLE, stop_after=after)
         if stopping.target is not Target.STOP or stopping.stop_reason is not decision.reason:
             return None
-        if decision.reason is StopReason.IDLE:
-            self._parts.notifier.deliver(idle_stop(stopping, words, now))
+        self._parts.notifier.deliver(stops_now(stopping, STOPS[decision.reason], words, now))
         return stopping
 
     def _hastened(self, leases: Sequence[Lease]) -> list[Lease]:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from quota import told
-from quota.leases import Lease
+from quota.leases import Lease, StopReason
 from quota.said import STOP_WORDS
 from quota.units import show_credits
 
@@ -37,7 +37,9 @@ class NoticeKind(StrEnum):
     CREDIT_LOW = "credit-low"
     CREDIT_STOP = "credit-stop"
     SHUTDOWN_WARNING = "shutdown-warning"
+    SHUTDOWN_STOP = "shutdown-stop"
     MAX_AGE_WARNING = "max-age-warning"
+    MAX_AGE_STOP = "max-age-stop"
     STOPPED = "stopped"
     APPEAL_MADE = "appeal-made"
     APPEAL_DECIDED = "appeal-decided"
@@ -46,6 +48,15 @@ class NoticeKind(StrEnum):
     ALERT = "alert"
     TEST = "test"
 
+
+#: What is told when a server is being stopped, by the reason.
+STOPS: Final[Mapping[StopReason, NoticeKind]] = MappingProxyType(
+    {
+        StopReason.IDLE: NoticeKind.IDLE_STOP,
+        StopReason.MAX_AGE: NoticeKind.MAX_AGE_STOP,
+        StopReason.SHUTDOWN: NoticeKind.SHUTDOWN_STOP,
+    }
+)
 
 #: Of these only those count that can still be acted upon; they are never kept for a digest.
 URGENT: Final = frozenset(
@@ -122,10 +133,12 @@ def _warning(
 # ---- what has happened -------------------------------------------------------------------------------------------
 
 
-def idle_stop(lease: Lease, why: str, now: datetime) -> Notice:
-    """It is being stopped; when it is gone `stopped` says what became of it."""
-    words = told.STOPS_FOR_IDLENESS % _facts(lease, why=why)
-    return _notice(lease, NoticeKind.IDLE_STOP, words, now, f"idle-stop:{lease.id}")
+def stops_now(lease: Lease, kind: NoticeKind, why: str, now: datetime) -> Notice:
+    """It is being stopped, and its kit saves; when it is gone `stopped` says what became of it. `kind` is one of
+    `STOPS`. Told once of each stop: one that was taken back may be followed by another."""
+    until = (lease.stop_after or now).astimezone(UTC)
+    words = told.STOPS_NOW % _facts(lease, why=why)
+    return _notice(lease, kind, words, now, f"{kind.value}:{lease.id}:{until.isoformat()}")
 
 
 def stopped(lease: Lease, now: datetime, *, ran: str = "", saved: int | None = None, lost: int | None = None) -> Notice:

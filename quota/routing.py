@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, time, timedelta, tzinfo
 from typing import Any, Final
 
-from quota.notices import TO_ADMINS, URGENT, Notice, NoticeKind
+from quota.notices import STOPS, TO_ADMINS, URGENT, Notice, NoticeKind
 
 #: Channels that a person chooses for each kind, and the site's own function, which gets all.
 MAIL: Final = "mail"
@@ -17,7 +17,7 @@ SITE: Final = "site"
 CHANNELS: Final = (MAIL, CHAT)
 
 #: What nobody is written about unless they ask for it: pages say it, or another notice follows.
-QUIET_KINDS: Final = frozenset({NoticeKind.IDLE_STOP, NoticeKind.START_DONE})
+QUIET_KINDS: Final = frozenset({*STOPS.values(), NoticeKind.START_DONE})
 
 DIGESTS: Final = ("", "hourly", "daily")
 #: When a daily digest is sent, on the site's clock.

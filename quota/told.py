@@ -126,7 +126,7 @@ WILL_BE_IDLE = booked(
     "Your server with the profile %(profile)s is idle and will be stopped at %(deadline)s unless it is used "
     "before. %(why)s."
 )
-STOPS_FOR_IDLENESS = booked("Your server with the profile %(profile)s is being stopped. %(why)s.")
+STOPS_NOW = booked("Your server with the profile %(profile)s is being stopped. %(why)s.")
 CREDITS_LOW = booked(
     "%(percent)s %% of the credits for your server with the profile %(profile)s are used; %(left)s are left. "
     "Save your work in time."

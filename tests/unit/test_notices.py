@@ -10,7 +10,7 @@ import pytest
 from quota import catalogues
 from quota.i18n import speaking
 from quota.leases import Holder, Lease, Price, Slot, State, Target
-from quota.notices import Notice, NoticeKind, credit_low, credit_stop, idle_stop, idle_warning
+from quota.notices import Notice, NoticeKind, credit_low, credit_stop, idle_warning, stops_now
 from quota.told import retold
 from quota.units import MicroCredits, MilliGpu
 
@@ -48,7 +48,7 @@ LEASE = Lease(
             {"deadline": "2026-03-02T09:05:00+00:00", "stage": 10},
         ),
         (
-            idle_stop(LEASE, "Not used since 08:30", NOW),
+            stops_now(LEASE, NoticeKind.IDLE_STOP, "Not used since 08:30", NOW),
             NoticeKind.IDLE_STOP,
             "Your server with the profile gpu-1 is being stopped. Not used since 08:30.",
             {},
@@ -82,5 +82,5 @@ def test_a_notice_is_whole_sentences_and_the_facts(
 def test_a_notice_is_told_in_its_reader_s_language_reason_and_all() -> None:
     catalogues.load("en")
     with speaking("zh-CN"):
-        said = retold(idle_stop(LEASE, "Last used just now", NOW).words)
+        said = retold(stops_now(LEASE, NoticeKind.IDLE_STOP, "Last used just now", NOW).words)
     assert "gpu-1" in said and "Last used" not in said and "server" not in said
