@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import sqlalchemy as sa
 
-from quota import billing, entitlement, schema, transitions
+from quota import billing, entitlement, schema, schema_stops, transitions
 from quota.bank import Bank
 from quota.billing import Bill, Metered
 from quota.book_reads import BookReads
@@ -161,7 +161,8 @@ class Book(BookReads):
 
     @retried
     def cancel_stop(self, lease_id: str, by: str) -> Lease:
-        """Take a stop back before its time has come: an idle server came back to life.
+        """Take a stop back before its time has come: an idle server came back to life. An end that its user had set
+        and that was due is withdrawn with it; it would be asked for again at once.
 
         Raises `Stale` when it is too late: the lease is not RUNNING any more, `stop_after` has passed, or its kit has
         said that all is saved, upon which anybody may have begun to end it.
@@ -176,6 +177,8 @@ class Book(BookReads):
             bill = bill.claimed()
             if not forgotten(bill.connection, lease_id):
                 raise TooLate(f"the kit of lease {lease_id} is done, too late to go on")
+            if lease.stop_reason is StopReason.SHUTDOWN:
+                _withdraw_shutdown(bill, by)
             nothing = {"stop_reason": None, "stop_detail": "", "stop_by": "", "stop_after": None}
             return _write(bill, "stop-cancelled", {"target": Target.RUN, **nothing}, by=by)
 
@@ -331,6 +334,16 @@ def _stopping(bill: Bill, reason: StopReason, detail: str = "") -> dict[str, obj
     if bill.lease.target is Target.RUN:
         values |= {"stop_reason": reason, "stop_detail": detail, "stop_after": bill.now}
     return values
+
+
+def _withdraw_shutdown(bill: Bill, by: str) -> None:
+    """The time that its user had set and that has come is none any more."""
+    wish, lease = schema_stops.wish, bill.lease
+    due = sa.update(wish).where(wish.c.lease_id == lease.id, wish.c.shutdown_at <= bill.now)
+    if bill.connection.execute(due.values(shutdown_at=None, at=bill.now, by=by)).rowcount:
+        add_event(
+            bill.connection, bill.now, "shutdown-withdrawn", lease_id=lease.id, account_id=lease.account_id, by=by
+        )
 
 
 def _ready(bill: Bill, ready_at: datetime) -> datetime:
