@@ -5,9 +5,10 @@ In use is: a kernel that executes, however silently; programs of the server that
 document that saves itself is not. What is unknown never counts as idle. An end for want of use follows a warning by at
 least the notice, and any use in between withdraws the warning.
 
-Five rules end a server: `shutdown` (a time that its user set), `max-age` (whatever it does), `when-done` (its user's
+Five rules end a server: `max-age` (whatever it does), `shutdown` (a time that its user set), `when-done` (its user's
 wish, once nothing runs), `idle`, and `gpu-idle` (a device that is held and not used, whatever the CPU does). The last
-two wait for `Wish.keep_until`; the first two ask neither the kit nor anything else that a user could forge.
+two wait for `Wish.keep_until`; the first two ask neither the kit nor anything else that a user could forge. A program
+that lives and waits is no use, so an idle server with one is stopped; but it is work that is not done.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
 from idle_culler import keepbusy
-from idle_culler.evidence import Evidence, facts_of, in_use, quiet_words, span, unknown, unused_words
+from idle_culler.evidence import Evidence, facts_of, in_use, living, quiet_words, span, unknown, unused_words
 from idle_culler.evidence import Rule as Rule
 from idle_culler.signals import Known, Memory, Signals
 from quota import told
@@ -141,19 +142,26 @@ class _Case:
 def decide(signals: Signals, policy: Policy, now: datetime, wish: Wish = NO_WISH) -> Decision:
     """The verdict on one server at `now` (aware, UTC). The decision's `memory` goes into the next look's signals."""
     case = _Case(signals, policy, now, wish, in_use(signals, now), unknown(signals))
-    rules = (_shutdown, _max_age, _when_done, _idle, _gpu_idle)
+    rules = (_max_age, _shutdown, _when_done, _idle, _gpu_idle)  # of two that are due the first is the reason
     ends = [end for end in (rule(case) for rule in rules) if end is not None]
+    untold = _untold(ends)
     due = next((end for end in ends if end.due(policy, now)), None)
-    if due is not None:
+    if due is not None and untold is None:
         memory = _memory(case, ends)
         return Reclaim(_end_evidence(case, due, memory), memory, due.deadline(policy, now), due.reason)
     if not ends:
         return _keep(case)
-    shown = min(ends, key=lambda end: end.deadline(policy, now))
+    shown = untold or min(ends, key=lambda end: end.deadline(policy, now))
     if shown.stamp is not None and shown.warned_at is None:
         ends = [replace(end, warned_at=now) if end is shown else end for end in ends]
     memory, deadline = _memory(case, ends), shown.deadline(policy, now)
     return Warn(_end_evidence(case, shown, memory), memory, deadline, deadline - now <= LAST_CALL)
+
+
+def _untold(ends: list[_End]) -> _End | None:
+    """The longest life, near and not told of yet. It is told before anything else happens, once: were it hidden behind
+    an end that its user can move or take back, such as a set time, its own would never come."""
+    return next((end for end in ends if end.rule is Rule.MAX_AGE and end.warned_at is None), None)
 
 
 # ---- the rules that end a server -----------------------------------------------------------------------------------
@@ -181,12 +189,11 @@ def _max_age(case: _Case) -> _End | None:
 
 
 def _when_done(case: _Case) -> _End | None:
-    """Its user's wish: once no kernel runs, no program lives in a terminal and all has been quiet for a minute."""
-    kit = case.signals.kit
-    if not case.wish.when_done or case.use is not None or case.unknown or not isinstance(kit, Known):
+    """Its user's wish: once no kernel runs, no program lives, and all has been quiet for a minute."""
+    if not case.wish.when_done or case.use is not None or case.unknown or living(case.signals) != 0:
         return None
     since = _idle_since(case.signals)
-    if kit.value.children or case.now - since < DONE_QUIET:
+    if case.now - since < DONE_QUIET:
         return None
     words = told.WORK_DONE % {"time": f"{since:%H:%M}"}
     return _End(Rule.WHEN_DONE, StopReason.SHUTDOWN, since + DONE_QUIET, words, since=since)
@@ -343,9 +350,18 @@ def _keep(case: _Case) -> Keep:
     rule, words = _why_kept(case, limit)
     shown = since if rule is Rule.RECENT else None
     unused = unused_words(case.signals, case.now) if case.use is not None else ""
-    when_done = told.WHEN_DONE if case.wish.when_done else ""
-    words = "; ".join(filter(None, (words, unused, when_done)))
+    words = "; ".join(filter(None, (words, unused, _waited_for(case))))
     return Keep(Evidence(rule, words, _facts(case, memory, limit if shown else None, shown)), memory)
+
+
+def _waited_for(case: _Case) -> str:
+    """Of the wish to be stopped when all is done, and what still lives."""
+    if not case.wish.when_done:
+        return ""
+    programs = living(case.signals)
+    if programs is None:
+        return told.WHEN_DONE_UNSEEN
+    return told.WHEN_DONE_LIVING % {"number": programs} if programs else told.WHEN_DONE
 
 
 def _why_kept(case: _Case, limit: float | None) -> tuple[Rule, str]:

@@ -111,6 +111,15 @@ def quiet_words(signals: Signals) -> str:
     return ", ".join(quiet)
 
 
+def living(signals: Signals) -> int | None:
+    """How many programs live in the server besides kernels and shells that wait, however quiet: as its host counts
+    them and as the kit sees its terminals, whichever is more. None where the host does not tell."""
+    if not isinstance(signals.host, Known) or signals.host.value.processes is None:
+        return None
+    children = signals.kit.value.children if isinstance(signals.kit, Known) else None
+    return max(signals.host.value.processes, children or 0)
+
+
 def gpu_unused(signals: Signals, now: datetime) -> timedelta | None:
     """For how long its devices have been held without computing; None where they compute or nobody can tell."""
     gpu = signals.gpu

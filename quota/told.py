@@ -44,6 +44,10 @@ RULE_MAX_AGE = booked("servers of this kind are stopped %(span)s after their sta
 SHUTDOWN_SET = booked("Its user asked for it to be stopped at %(time)s UTC")
 WORK_DONE = booked("Its user asked for it to be stopped when its work is done; nothing has run since %(time)s UTC")
 WHEN_DONE = booked("it is stopped as soon as nothing runs, as its user asked")
+WHEN_DONE_LIVING = booked("it is stopped as soon as nothing runs, as its user asked (programs that live: %(number)s)")
+WHEN_DONE_UNSEEN = booked(
+    "it is stopped as soon as nothing runs, as its user asked (whether programs live cannot be seen)"
+)
 KEPT = booked("Not used, and kept until %(time)s UTC as its user asked")
 WATCHED = booked("Watched without a gap since %(time)s UTC and not used meanwhile")
 LAST_USED = booked("Last used %(span)s ago")

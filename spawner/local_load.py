@@ -13,6 +13,7 @@ the server are unknown.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -21,6 +22,12 @@ import psutil
 from spawner import processes
 from spawner.ports import Load
 from spawner.processes import Process
+
+#: The code of such a helper, in the standard library and in joblib's own copy; what follows is what it is told.
+_HELPER = re.compile(
+    r"from (multiprocessing|(joblib\.externals\.)?loky\.backend)\.(resource_tracker|forkserver) import main\b.*",
+    re.DOTALL,
+)
 
 #: A process by pid and start time.
 Key = tuple[int, int]
@@ -71,17 +78,29 @@ def bytes_of(pid: int) -> int | None:
 
 
 def working(table: Mapping[int, Process], members: Iterable[int], server: int | None) -> int:
-    """How many of the members live and are more than a kernel or a terminal's shell that waits."""
+    """How many of the members live and are more than a kernel, a terminal's shell that waits, or a helper."""
     living = [table[pid] for pid in members if table[pid].alive and pid != server]
     parents = {each.parent for each in living}
     return sum(not _waits(each, server, each.pid in parents) for each in living)
 
 
 def _waits(each: Process, server: int | None, has_children: bool) -> bool:
-    """A kernel, busy or not (the kit tells which), or a shell with nothing in it. Both are children of the server."""
+    """A kernel, busy or not (the kit tells which), or a shell with nothing in it, both children of the server; or a
+    helper of Python's that lives as long as the program that once needed it, wherever it is."""
+    words = processes.command(each.pid)
+    if is_helper(words):
+        return True
     if server is None or each.parent != server:
         return False
-    return (each.on_terminal and not has_children) or is_kernel(processes.command(each.pid))
+    return (each.on_terminal and not has_children) or is_kernel(words)
+
+
+def is_helper(words: Iterable[str]) -> bool:
+    """Whether a command line is that of a process which `multiprocessing` or joblib starts beside a program to clean
+    up or fork for it. It does no work, and a kernel that used a pool once keeps it for good."""
+    given = list(words)
+    code = given[given.index("-c") + 1] if "-c" in given[:-1] else ""
+    return bool(_HELPER.fullmatch(code))
 
 
 def is_kernel(words: Iterable[str]) -> bool:

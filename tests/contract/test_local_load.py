@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from spawner import local_load, local_runtime, processes
-from spawner.local_load import Moved, is_kernel, moved, working
+from spawner.local_load import Moved, is_helper, is_kernel, moved, working
 from spawner.processes import Process
 from tests.contract.runtime_worlds import LocalWorld, until
 
@@ -42,6 +42,21 @@ if os.fork() == 0:
 open("ready", "w").close()
 os.wait()
 open("collected", "w").close()
+time.sleep(600)
+"""
+
+#: A program that uses a pool of processes once, closes it, and lives on.
+POOLED = """
+import multiprocessing, os, time
+if os.fork() == 0:
+    context = multiprocessing.get_context("forkserver")
+    child = context.Process(target=time.sleep, args=(0,))
+    child.start()
+    child.join()
+    lock = context.Lock()
+    open("pooled", "w").close()
+    time.sleep(600)
+open("ready", "w").close()
 time.sleep(600)
 """
 
@@ -85,6 +100,16 @@ def test_pids_are_those_of_the_tree_and_processes_those_that_do_something(world:
     server = world.pid("l1")
     assert load.pids == {server, *(child.pid for child in psutil.Process(server).children(recursive=True))}
     assert load.processes == 1
+
+
+def test_the_helpers_that_a_pool_leaves_behind_are_no_processes(world: LocalWorld) -> None:
+    world.start("l1", code=POOLED)
+    until((world.home("l1") / "pooled").exists)
+    helpers = [
+        child for child in psutil.Process(world.pid("l1")).children(recursive=True) if is_helper(child.cmdline())
+    ]
+    assert len(helpers) == 2, "a fork server and a resource tracker"
+    assert world.runtime.load("l1").processes == 1, "the program itself"
 
 
 def test_a_process_that_hides_its_numbers_makes_them_unknown(
@@ -138,6 +163,18 @@ def test_kernels_of_any_language_are_known_by_their_connection_file() -> None:
     assert is_kernel(["/usr/bin/python", "-m", "ipykernel_launcher", "-f", "/run/jupyter/kernel-1b2.json"])
     assert is_kernel(["R", "--slave", "-e", "IRkernel::main()", "--args", "/tmp/kernel-9.json"])
     assert not is_kernel(["python", "train.py", "--config", "kernel.json"])
+
+
+def test_helpers_are_known_by_the_code_that_they_begin_with() -> None:
+    told = "from multiprocessing.forkserver import main; main(5, 6, [], **{})"
+    assert is_helper(["/usr/bin/python", "-s", "-c", "from multiprocessing.resource_tracker import main;main(4)"])
+    assert is_helper(["python", "-c", told]) and is_helper(["python", "-c", told.replace("; ", "\n")])
+    assert is_helper(
+        ["python", "-c", "from joblib.externals.loky.backend.resource_tracker import main; main(7, False)"]
+    )
+    assert not is_helper(["python", "-c", "import train; from multiprocessing.resource_tracker import main; main(4)"])
+    assert not is_helper(["python", "-c", "from multiprocessing.resource_tracker import mainly"])
+    assert not is_helper(["python", "train.py", "-c"]) and not is_helper(["-c"]) and not is_helper([])
 
 
 def test_a_shell_that_waits_is_no_process_and_one_with_a_child_is_two(monkeypatch: pytest.MonkeyPatch) -> None:

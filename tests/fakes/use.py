@@ -63,8 +63,9 @@ def kit(*kernels: dict[str, Any], terminals: int = 0, age: float = 5, **more: An
 
 
 def host(percent: float | None = 0.2, active: float | None = None, age: float = 5, **more: Any) -> dict[str, Row]:
-    """Without `io_bytes_per_s` it is the report of an agent that measures none."""
-    return {"host": (ago(age), {"cpu_percent": percent, "cpu_active_at": text(active), "window_s": 10.0, **more})}
+    """Without `io_bytes_per_s` it is the report of an agent that measures none. No program lives."""
+    payload = {"cpu_percent": percent, "cpu_active_at": text(active), "processes": 0, "window_s": 10.0, **more}
+    return {"host": (ago(age), payload)}
 
 
 def gpu(

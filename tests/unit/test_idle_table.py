@@ -93,6 +93,7 @@ def lived(story: Story) -> Iterator[tuple[float, Decision]]:
 
 
 CPU = lease(0, started=0)
+NEVER = Policy(None, None)
 GPU_IDLE = Policy(idle_gpu=None, gpu_idle=1800)
 JOB = host(98.0, 0, io_bytes_per_s=0.0, io_active_at=None)
 DD = host(1.0, None, io_bytes_per_s=90e6, io_active_at=None)
@@ -143,8 +144,18 @@ STORIES = [
           (101, Rule.WHEN_DONE), wish=Wish(when_done=True)),
     Story("i15-not-done-while-a-job-computes", same(kit(), host(50.0), gpu()), None, wish=Wish(when_done=True),
           kept_by=Rule.CPU_ACTIVE),
-    Story("i15-not-done-while-a-program-lives", same(kit(kernel(True), children=1), host(), gpu()), None,
-          wish=Wish(when_done=True), kept_by=Rule.BUSY_KERNEL),
+    Story("i15-not-done-while-a-program-waits-in-a-terminal",
+          since_start(kit(terminals=1, children=1), host(), gpu(0, 0)), None, policy=NEVER,
+          wish=Wish(when_done=True), kept_by=Rule.OFF),
+    Story("i15-not-done-while-a-nohup-program-waits-anywhere", since_start(kit(), host(processes=1), gpu(0, 0)), None,
+          policy=NEVER, wish=Wish(when_done=True), kept_by=Rule.OFF),
+    Story("i15-not-done-where-nobody-counts-programs", since_start(kit(), host(processes=None), gpu(0, 0)), None,
+          policy=NEVER, wish=Wish(when_done=True), kept_by=Rule.OFF),
+    Story("i15-done-when-the-program-that-waited-ends",
+          until(100, since_start(kit(), host(processes=1), gpu(0, 0)), since_start(kit(), host(), gpu(0, 0))),
+          (100.5, Rule.WHEN_DONE), policy=NEVER, wish=Wish(when_done=True)),
+    Story("i15-a-program-that-waits-keeps-no-idle-server", since_start(kit(), host(processes=1), gpu(0, 0)),
+          (30, Rule.IDLE), 20, wish=Wish(when_done=True)),
     Story("i16-20-gb-held-at-0-percent", since_start(kit(kernel(last=0)), host(), gpu(0, 0, memory=20_480)),
           (30, Rule.IDLE), 20),
     Story("i16-held-beside-a-cpu-job", since_start(kit(), JOB, gpu(0, 0, memory=20_480)), (30, Rule.GPU_IDLE), 20,
@@ -199,6 +210,51 @@ def by_id(name: str) -> Story:
 def test_i14_every_stop_names_its_rule_and_value(name: str, reason: StopReason, key: str) -> None:
     *_, (_, end) = lived(by_id(name))
     assert isinstance(end, Reclaim) and end.reason is reason and key in end.evidence.words
+
+
+@pytest.mark.parametrize(
+    ("programs", "words"),
+    [
+        (2, "it is stopped as soon as nothing runs, as its user asked (programs that live: 2)"),
+        (None, "it is stopped as soon as nothing runs, as its user asked (whether programs live cannot be seen)"),
+    ],
+)
+def test_i15_what_is_waited_for_is_said(programs: int | None, words: str) -> None:
+    sees = since_start(kit(), host(processes=programs), gpu(0, 0))
+    *_, (_, last) = lived(Story("i15", sees, None, minutes=5, policy=NEVER, wish=Wish(when_done=True)))
+    assert last.evidence.words.endswith(words)
+
+
+def moving(minutes: float) -> Iterator[tuple[float, Decision]]:
+    """A user who sets an end so many minutes ahead at each look, and never lets it come."""
+    memory = NOTHING
+    for look in range(720):
+        now = NOW + look / 2 * MINUTE
+        seen = read(lease(started=0), shifted({**kit(kernel(True)), **host(), **gpu(90)}, look / 2), memory, now)
+        wish = Wish(shutdown_at=now + minutes * MINUTE)
+        decision = decide(seen, Policy(max_age=4 * 3600), now, wish)
+        yield look / 2, decision
+        if isinstance(decision, Reclaim):
+            return
+        memory = recall({"memory": remember(decision.memory)}, now)
+
+
+@pytest.mark.parametrize("minutes", [0.5, 5, 9.5, 20])
+def test_i14_an_end_that_is_moved_again_and_again_hides_no_longest_life(minutes: float) -> None:
+    looks = list(moving(minutes))
+    minute, end = looks[-1]
+    assert isinstance(end, Reclaim) and (minute, end.reason) == (240, StopReason.MAX_AGE), end.evidence.words
+    told = [m for m, each in looks if isinstance(each, Warn) and each.evidence.rule is Rule.MAX_AGE]
+    assert told[0] == 230
+
+
+def test_i14_where_both_are_due_the_longest_life_is_the_reason() -> None:
+    """A stop at a set time is taken back by use, one by the longest life is not."""
+    story = Story(
+        "i14", QUIET, None, policy=Policy(None, None, max_age=7200), wish=Wish(shutdown_at=NOW + 120 * MINUTE)
+    )
+    *_, (minute, end) = lived(story)
+    assert isinstance(end, Reclaim) and (minute, end.reason) == (120, StopReason.MAX_AGE)
 
 
 def test_i14_two_warnings_ten_and_two_minutes_before() -> None:
