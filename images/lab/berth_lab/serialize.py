@@ -1,12 +1,11 @@
 """One stream for a whole namespace, variable by variable: what they share stays shared, and one that fails is taken
 out of the stream again as if it had never been begun.
 
-The serializer is cloudpickle, not dill. Both keep functions and classes of a notebook. Tried side by side
-(benchmarks/README.md): cloudpickle builds on CPython's pickler in C (dill on the one in Python, several times slower on
-plain containers), takes out-of-band buffers (a large array goes to the disk without a second copy), and its pickler
-has a memo that can be set back, on which the taking out is built. dill would also "save" an open file by its name and a
-lock as a fresh one, which look restored and are not. What cloudpickle lacks is added here: a function of the notebook
-keeps the notebook's own globals (cloudpickle gives it a copy), and closures that share a variable go on sharing it.
+The serializer is cloudpickle, not dill. Both keep functions and classes of a notebook. cloudpickle builds on CPython's
+pickler in C (dill on the one in Python), and that pickler has a memo that can be set back, on which the taking out is
+built. dill also "saves" what is bound to a process: an open file by its name, a lock in the state it had, a thread that
+nobody runs, which look restored and are not. What cloudpickle lacks is added here: a function of the notebook keeps the
+notebook's own globals (cloudpickle gives it a copy), and closures that share a variable go on sharing it.
 """
 
 from __future__ import annotations
