@@ -365,6 +365,7 @@ def service_parts(made: Parts) -> Any:
         longest=longest_of(made),
         keep_most=made.settings.idle.keep_most,
         notifier=notifier_of(made),
+        most_starts=made.settings.schedule.most,
     )
 
 

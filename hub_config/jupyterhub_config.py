@@ -126,7 +126,8 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
 def configure_pages(c: Any, made: Parts) -> None:
     async def berth_home(user: Any) -> Any:
         try:
-            return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, made.clock.now())
+            now, most = made.clock.now(), made.settings.schedule.most
+            return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, now, most_starts=most)
         except Refused:  # the book does not answer: the page says so and still starts and stops servers
             return None
 

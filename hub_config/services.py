@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from hub_config import compose, deliver, logs
+from hub_config import compose, deliver, logs, schedule
 from hub_config.compose import Parts
 from hub_config.processes import die_with_parent, write_pid
 from quota import catalogues
 from quota.answers import Answers
+from quota.dispatch import keep_dispatching
 from quota.errors import BerthError
 from quota.nightly import Nightly
 from quota.watch import Watch
@@ -113,9 +114,11 @@ async def _serve(made: Parts) -> None:
     stop_delivering = deliver.worker_of(made).start()
     stop_auditing = keep_auditing(compose.nightly(made))
     tidying = asyncio.create_task(keep_tidy(parts.answers))
+    dispatching = asyncio.create_task(keep_dispatching(schedule.dispatcher_of(made, parts.hub), made.alerts))
     await _told_event().wait()
     server.stop()
     tidying.cancel()
+    dispatching.cancel()
     await asyncio.to_thread(stop_watching)
     await asyncio.to_thread(stop_delivering)
     await asyncio.to_thread(stop_auditing)

@@ -25,6 +25,7 @@ from hub_config.settings_groups import GroupTable, Names, group_fault
 from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
 from hub_config.settings_notices import ChatTable, MailTable
 from hub_config.settings_save import SaveTable
+from hub_config.settings_schedule import ScheduleTable
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
 from spawner.profiles import DEFAULT_PROFILES
 
@@ -221,6 +222,7 @@ class Settings(_Table):
     hub: HubTable = Field(HubTable(), description="How JupyterHub is run.")
     idle: Idle = Field(Idle(), description="When servers that nobody uses are stopped.")
     save: SaveTable = Field(SaveTable(), description="What servers save before they are ended.")
+    schedule: ScheduleTable = Field(ScheduleTable(), description="Starts that users ask for at a time.")
     audit: Audit = Field(Audit(), description="The nightly check of the book.")
     logs: Logs = Field(Logs(), description="How the processes' logs are written.")
     first_start: FirstStart = Field(
@@ -373,6 +375,10 @@ COMMENTED = """\
 # by_hand = "15 s"           # by its user, an admin, or the end of Berth; only where there is something to save
 # variables_mib = 2048       # of one server at most; 0 saves no variables
 # variables_time = "1 min"
+
+[schedule]                   # starts that users ask for at a time
+# most = 10                  # of one user may wait; 0: nobody schedules any
+# window = "10 min"          # so long a start that is refused or fails is tried again
 
 [audit]                      # every night the book is held against its ledger; what differs becomes an alert
 # at = "03:30"               # in the site's time zone; "off" for never

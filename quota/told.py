@@ -153,6 +153,10 @@ APPEAL_DENIED = booked("The end of your server with the profile %(profile)s stan
 APPEAL_ANSWER = booked("The administrator's answer: %(words)s")
 START_DONE = booked("Your server with the profile %(profile)s was started as scheduled.")
 START_NOT_DONE = booked("Your server with the profile %(profile)s could not be started as scheduled: %(why)s.")
+START_MISSED = booked("Berth was not running at that time")
+START_UNANSWERED = booked("the Hub did not answer")
+START_BEHIND_STOP = booked("the server before it was still being stopped")
+START_THERE = booked("it was running already")
 BOOK_ALERT = booked("Needs a look: %(words)s")
 
 # ---- why something that was sent cannot be used ------------------------------------------------------------------

@@ -28,6 +28,7 @@ _TAGS = {
     "me": "Who asks, and what they used.",
     "leases": "Who holds what: look, stop, refund.",
     "appeals": "Stops that users say were wrong.",
+    "scheduled-starts": "Starts at a time that one chose.",
     "accounts": "Who pays: balances, grants, limits.",
     "groups": "Groups that pay, and who used what of them.",
     "site": "What there is: the menu, prices, devices.",

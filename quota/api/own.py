@@ -10,7 +10,7 @@ from quota import ledger
 from quota.api import asked, fill, shapes
 from quota.api.base import ApiHandler, Reply, operation
 from quota.api.operation import Access
-from quota.api.paging import cut
+from quota.api.paging import cut, newest_first
 from quota.bank import AccountView, StatementLine
 from quota.groups import group_of
 from quota.i18n import _
@@ -90,12 +90,7 @@ class Me(AccountHandler):
 
 def session_key(line: StatementLine) -> tuple[int, int, str]:
     """Where a session stands in a list, the newest first. Neither its start nor its id ever changes."""
-    return (*_newest_first(line.started_at), line.lease_id)
-
-
-def _newest_first(moment: datetime) -> tuple[int, int]:
-    seconds = -int(moment.timestamp())
-    return seconds, -moment.microsecond
+    return (*newest_first(line.started_at), line.lease_id)
 
 
 class UsageHandler(AccountHandler):

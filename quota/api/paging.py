@@ -13,6 +13,7 @@ import hmac
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TypeVar
 
 from quota.i18n import _
@@ -69,3 +70,9 @@ def cut(items: Iterable[T], key: Callable[[T], Key], after: Key | None, limit: i
     rest = ordered if after is None else [item for item in ordered if key(item) > after]
     page = rest[:limit]
     return page, key(page[-1]) if len(rest) > limit else None
+
+
+def newest_first(moment: datetime) -> tuple[int, int]:
+    """The beginning of a key that puts later moments first."""
+    seconds = -int(moment.timestamp())
+    return seconds, -moment.microsecond

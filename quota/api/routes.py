@@ -14,6 +14,7 @@ from quota.api.kit import KitSignals
 from quota.api.kit_farewell import KitFarewell, KitUsed
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
 from quota.api.site import Fleet, Prices, Profiles, TheDocument
+from quota.api.starts import OneStart, Starts
 from quota.api.wishes import KeepIt, ShutDown, WhenDone, WishOf
 
 #: What stands in an address: how it is matched, and how the document tells it.
@@ -21,6 +22,10 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "lease_id": (
         r"([A-Za-z0-9_-]{1,64})",
         {"description": "The id of a lease.", "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"}},
+    ),
+    "start_id": (
+        r"(s[0-9a-f]{16})",
+        {"description": "The id of a scheduled start.", "schema": {"type": "string", "pattern": "^s[0-9a-f]{16}$"}},
     ),
     "name": (
         r"([^/]+)",
@@ -53,6 +58,8 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "leases/{lease_id}/appeal": AppealOf,
     "leases/{lease_id}/appeal/decision": DecideAppeal,
     "appeals": OpenAppeals,
+    "scheduled-starts": Starts,
+    "scheduled-starts/{start_id}": OneStart,
     "accounts": Accounts,
     "accounts/{name}": Account,
     "accounts/{name}/grants": Grants,

@@ -29,6 +29,7 @@ from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, Servi
 from quota.web.problem import problem_text
 from quota.web.render import STATIC, Pages
 from quota.web.scrape import MetricsPage, Scraper
+from quota.web.start_pages import START_ROUTES
 from quota.web.streams import Streams
 from quota.web.wish_pages import WISH_ROUTES
 
@@ -95,7 +96,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes.append((prefix + "api/.*", ApiNotFound, common))
     routes += [
         (prefix + path, handler, common)
-        for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES, *APPEAL_ROUTES)
+        for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES, *APPEAL_ROUTES, *START_ROUTES)
     ]
     routes += [
         (prefix + "api", Interface, common),

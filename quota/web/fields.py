@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
 from decimal import Decimal
 from typing import Any
 
@@ -107,6 +108,15 @@ def amount(content: Mapping[str, Any], *, optional: bool = False) -> MicroCredit
     if found <= 0:
         raise wrong(given[0], _("an amount above zero is needed"))
     return found
+
+
+def moment(found: str, name: str, zone: tzinfo) -> datetime:
+    """A time on the site's clock, as a browser's field for one sends it; with a zone of its own where it has one."""
+    try:
+        read = datetime.fromisoformat(found)
+        return (read if read.tzinfo else read.replace(tzinfo=zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise wrong(name, _("a day and a time of the site's clock are needed")) from None
 
 
 def key(header: str | None, content: Mapping[str, Any]) -> str | None:

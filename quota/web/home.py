@@ -16,6 +16,7 @@ from quota.i18n import _
 from quota.leases import Lease, State, Target
 from quota.ports import Nobody
 from quota.rows import Rows
+from quota.schedules import OPEN, Schedules
 from quota.units import show_credits
 from quota.web.card import JUDGED, Card, card
 from quota.web.figures import figures, segments_of
@@ -77,7 +78,8 @@ class HomeEnded:
 @dataclass(frozen=True, slots=True)
 class HomeView:
     """Everything in words; the Hub's templates know none of our filters. `burn` says until when the balance lasts,
-    `asof` when all this was so; `newcomer` has never had a server."""
+    `asof` when all this was so; `newcomer` has never had a server. `starts` are those that wait for their time, None
+    where this site schedules none."""
 
     available: str
     held: str
@@ -92,11 +94,21 @@ class HomeView:
     notices: tuple[HomeNotice, ...]
     servers: Mapping[str, HomeServer]
     ended: tuple[HomeEnded, ...]
+    starts: tuple[str, ...] | None = ()
 
 
-def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime, zone: str | None = None) -> HomeView:
+def home_view(
+    book: Book,
+    bank: Bank,
+    rows: Rows,
+    user_name: str,
+    now: datetime,
+    zone: str | None = None,
+    *,
+    most_starts: int = 10,
+) -> HomeView:
     """The cards of one user. Blocks: call it in a thread. Makes the account on the first look; `zone` is by default
-    the bank's. Raises `Refused(BOOK_UNAVAILABLE)`."""
+    the bank's, `most_starts` is how many starts somebody may have waiting. Raises `Refused(BOOK_UNAVAILABLE)`."""
     bank.ensure_account(user_name)
     account = bank.account(user_name)
     leases = book.leases(user=user_name, limit=50)
@@ -126,6 +138,17 @@ def home_view(book: Book, bank: Bank, rows: Rows, user_name: str, now: datetime,
         notices=_notices(live, seen, tz),
         servers={lease.holder.server: _server(lease, seen, tz) for lease in live},
         ended=_newest(book, bank, rows, [lease for lease in leases if not lease.live][:RECENT], seen, tz),
+        starts=_starts(book, user_name, tz) if most_starts else None,
+    )
+
+
+def _starts(book: Book, user_name: str, tz: ZoneInfo) -> tuple[str, ...]:
+    """Starts that wait for their time, the soonest first."""
+    found = Schedules(book.store, book.clock).of(user_name)
+    return tuple(
+        f"{clock_words(each.start_at, tz)} · {server_words(each.server)} · {each.profile}"
+        for each in found
+        if each.state in OPEN
     )
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -13,14 +14,18 @@ from urllib.parse import quote
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from quota import tracing
+from quota.dispatch import StartRefused
 from quota.web.parts import HubUnavailable, HubUser
 
 TIMEOUT_SECONDS = 10.0
 #: The Hub answers when the server is gone, or after ten seconds; somebody waits for the page, and it goes on anyway.
 STOP_SECONDS = 5.0
+#: The Hub answers when the server runs, or after ten seconds; before that it may ask where people log in.
+START_SECONDS = 60.0
 #: The Hub cuts longer answers itself; we follow its pages.
 PAGE_SIZE = 200
 LONGEST_LIST = 20_000
+LONGEST_REFUSAL = 1000
 _PAGED = "application/jupyterhub-pagination+json"
 
 
@@ -107,13 +112,44 @@ class HubClient:
         path = f"/users/{name}/servers/{quote(server, safe='')}" if server else f"/users/{name}/server"
         await self._ask("DELETE", path, fine=(400, 404), seconds=STOP_SECONDS)
 
+    async def scopes(self) -> frozenset[str]:
+        """What the service's own token may do."""
+        try:
+            return frozenset(str(scope) for scope in _json(await self._ask("GET", "/user"))["scopes"])
+        except (KeyError, TypeError):
+            raise HubUnavailable("the Hub does not say what its token may do") from None
+
+    async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
+        """Begin to start a server; one that is being started already is fine. The words of a refusal are the Hub's,
+        in that language. Raises `StartRefused`, `HubUnavailable`."""
+        name = quote(user, safe="")
+        path = f"/users/{name}/servers/{quote(server, safe='')}" if server else f"/users/{name}/server"
+        body = json.dumps({"user_options": options})
+        answer = await self._ask(
+            "POST", path, tuple(range(400, 600)), START_SECONDS, body, {"Accept-Language": language or "en"}
+        )
+        if answer.code >= 400:
+            raise StartRefused(_refusal(answer))
+
     async def _ask(
-        self, method: str, path: str, fine: tuple[int, ...] = (), seconds: float = TIMEOUT_SECONDS
+        self,
+        method: str,
+        path: str,
+        fine: tuple[int, ...] = (),
+        seconds: float = TIMEOUT_SECONDS,
+        body: str | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> HTTPResponse:
         request = HTTPRequest(
             self._url + path,
             method=method,
-            headers={"Authorization": f"token {self._token}", "Accept": _PAGED, **tracing.outgoing()},
+            headers={
+                "Authorization": f"token {self._token}",
+                "Accept": _PAGED,
+                **tracing.outgoing(),
+                **(headers or {}),
+            },
+            body=body,
             connect_timeout=TIMEOUT_SECONDS,
             request_timeout=seconds,
             follow_redirects=False,
@@ -125,6 +161,17 @@ class HubClient:
         if answer.code >= 400 and answer.code not in fine:
             raise HubUnavailable(f"{method} {path} -> {answer.code}")
         return answer
+
+
+def _refusal(answer: HTTPResponse) -> str:
+    """What the Hub says of a start that it refused, on one line. Raises `HubUnavailable` where that is no refusal."""
+    try:
+        words = " ".join(str(json.loads(answer.body)["message"]).split())[:LONGEST_REFUSAL]
+    except (ValueError, KeyError, TypeError):
+        raise HubUnavailable(f"a start was answered with {answer.code}") from None
+    if not words:
+        raise HubUnavailable(f"a start was answered with {answer.code}")
+    return words
 
 
 def _page(answer: HTTPResponse) -> Any:

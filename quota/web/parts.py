@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from quota.farewells import Farewells
     from quota.leases import Lease
     from quota.rows import Rows
+    from quota.schedules import Schedules
     from quota.way_out import WayOut
     from quota.web.throttle import Throttle
     from quota.wishes import Wishes
@@ -72,6 +73,15 @@ class HubPort(Protocol):
         """Ask for a server's end; one that is not there is fine. `server` is "" for the default one."""
         ...
 
+    async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
+        """Begin to start a server; one that is being started already is fine. Raises `StartRefused` with words in that
+        language."""
+        ...
+
+    async def scopes(self) -> frozenset[str]:
+        """What the service's own token may do."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class ProfileView:
@@ -114,6 +124,7 @@ class ServiceParts:
     profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
     server of a lease may run, None is no limit. `way_out` is how a server is stopped; None gives it no time to save.
     `keep_most` is how far ahead a user may keep an unused server; None: not at all. `notifier` tells people.
+    `most_starts`: of one user so many scheduled starts may wait at a time; 0: nobody schedules any.
     `cookie_secret` should outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's
     environment of a managed service says.
     """
@@ -140,6 +151,7 @@ class ServiceParts:
     way_out: WayOut | None = None
     keep_most: timedelta | None = timedelta(hours=3)
     notifier: Notifier = field(default_factory=Nobody)
+    most_starts: int = 10
     hub_auth: HubOAuth | None = None
 
     @cached_property
@@ -190,6 +202,13 @@ class ServiceParts:
         from quota.wishing import Bounds, Wishing
 
         return Wishing(self.bank, Bounds(self.keep_most, self.longest))
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """Starts that users asked for at a time, in the same book."""
+        from quota.schedules import Schedules
+
+        return Schedules(self.book.store, self.clock, self.most_starts)
 
     @cached_property
     def saves(self) -> Throttle:

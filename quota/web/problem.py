@@ -43,6 +43,10 @@ class Why(StrEnum):
     KEEP_OFF = "keep-off"
     KEEP_TOO_LONG = "keep-too-long"
     KEEP_NO_CREDIT = "keep-no-credit"
+    STARTS_OFF = "starts-off"
+    STARTS_FULL = "starts-full"
+    START_EXISTS = "start-exists"
+    START_NOT_WAITING = "start-not-waiting"
     TIME_TOO_SOON = "time-too-soon"
     TIME_TOO_LATE = "time-too-late"
     BOOK_UNAVAILABLE = "book-unavailable"
@@ -98,6 +102,10 @@ STATUS: Mapping[Why, int] = {
     Why.KEEP_OFF: 409,
     Why.KEEP_TOO_LONG: 409,
     Why.KEEP_NO_CREDIT: 409,
+    Why.STARTS_OFF: 409,
+    Why.STARTS_FULL: 409,
+    Why.START_EXISTS: 409,
+    Why.START_NOT_WAITING: 409,
     Why.TIME_TOO_SOON: 409,
     Why.TIME_TOO_LATE: 409,
     Why.BOOK_UNAVAILABLE: 503,

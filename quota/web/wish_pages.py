@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from quota.i18n import _
 from quota.said import sentences
 from quota.web import wish_actions
 from quota.web.base import endpoint
-from quota.web.fields import wrong
+from quota.web.fields import moment, wrong
 from quota.web.pages import LEASE, PageHandler
 from quota.web.problem import Problem
 from quota.web.wish_words import bounded_words
@@ -43,7 +43,7 @@ class WishForm(PageHandler):
             await wish_actions.no_keep(self, lease_id)
             return _("It is no longer kept; what was held for that is back.")
         if do == "shutdown":
-            at = self.asked_moment("at")
+            at = moment(self.field("at", 30), "at", self.parts.tz)
             await wish_actions.shut_down(self, lease_id, at)
             return _("It will be stopped at %(time)s. Save your work before.", time=clock_words(at, self.parts.tz))
         if do == "no-shutdown":
@@ -61,15 +61,6 @@ class WishForm(PageHandler):
         time = clock_words(wished.wish.keep_until, self.parts.tz)
         kept = _("It is kept until %(time)s; what that costs is held.", time=time)
         return sentences(kept, bounded_words(wished.bounded))
-
-    def asked_moment(self, name: str) -> datetime:
-        """A time on the site's clock, as a browser's field for one sends it. Raises `Problem`."""
-        try:
-            found = datetime.fromisoformat(self.field(name, 30))
-            moment = (found if found.tzinfo else found.replace(tzinfo=self.parts.tz)).astimezone(UTC)
-        except (ValueError, OverflowError):
-            raise wrong(name, _("a day and a time of the site's clock are needed")) from None
-        return moment
 
 
 WISH_ROUTES: list[tuple[str, type[PageHandler]]] = [(LEASE + "/wish", WishForm)]

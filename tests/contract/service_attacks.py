@@ -47,6 +47,13 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
         "leases/{ended}/appeal/decision",
         {"granted": False, "note": "It was not."},
     ),
+    "POST scheduled-starts": ("POST", "scheduled-starts", {"at": "2026-03-03T08:00:00Z", "profile": "cpu"}),
+    "PUT scheduled-starts/{start_id}": (
+        "PUT",
+        "scheduled-starts/{start}",
+        {"at": "2026-03-03T09:00:00Z", "profile": "cpu"},
+    ),
+    "DELETE scheduled-starts/{start_id}": ("DELETE", "scheduled-starts/{start}", {}),
     "POST accounts/{name}/grants": ("POST", "accounts/alice/grants", {"credits": "5"}),
     "PUT accounts/{name}/limits": ("PUT", "accounts/%2A/limits", {"max_servers": 9}),
     "PUT accounts/{name}/monthly-grant": ("PUT", "accounts/%2A/monthly-grant", {"micro_credits": 9}),
@@ -55,6 +62,9 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "POST kit/farewell": ("POST", "kit/farewell", {"state": "done", "reason": "idle", "saved": [], "lost": []}),
     "POST kit/used": ("POST", "kit/used", {}),
 }
+
+#: Those that write what is the asker's own, whoever asks: nobody else can be named in them.
+ONES_OWN = {"POST scheduled-starts"}
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 

@@ -32,6 +32,8 @@ class FakeHub:
     tokens: dict[str, dict[str, Any]] = field(default_factory=dict)
     codes: dict[str, dict[str, str]] = field(default_factory=dict)
     stopped: list[tuple[str, str]] = field(default_factory=list)
+    started: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+    refusals: list[tuple[int, str]] = field(default_factory=list)  # answers to the next starts
     service_token: str = field(default_factory=lambda: secrets.token_hex(16))
     groups: dict[str, list[str]] = field(default_factory=dict)  # name -> users
     down: bool = False
@@ -132,6 +134,21 @@ class Group(Base):
 
 
 class Server(Base):
+    def post(self, user: str, server: str) -> None:
+        """As the real one: 201, refusals as JSON with a message, 400 for one that runs."""
+        self.need_service()
+        if user not in self.hub.users:
+            raise HTTPError(404)
+        refused = self.hub.refusals.pop(0) if self.hub.refusals else None
+        if any(each[:2] == (user, server) for each in self.hub.started):
+            refused = (400, f"{user}:{server} is already running")
+        if refused is not None:
+            self.set_status(refused[0])
+            self.write({"status": refused[0], "message": refused[1]})
+            return
+        self.hub.started.append((user, server, json.loads(self.request.body)["user_options"]))
+        self.set_status(201)
+
     def delete(self, user: str, server: str) -> None:
         self.need_service()
         if user not in self.hub.users:
