@@ -3,10 +3,12 @@ arguments as long as snapshots of format 1 are read."""
 
 from __future__ import annotations
 
+import bisect
 import functools
 import importlib
 import json
 import pickle
+import re
 import sys
 from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
@@ -103,6 +105,8 @@ class Damaged(Exception):
 
 
 _InPython: Any = pickle._Unpickler
+#: What it says where an object is not there that another piece was to make.
+_NOT_FOUND = re.compile(r"Memo value not found at index (\d+)")
 
 
 class _Careful(_InPython):
@@ -148,6 +152,11 @@ class Restorer:
             self._reader.memo = {i: value for i, value in known.items() if i < self._begins[number]}
             raise
 
+    def made_by(self, error: BaseException) -> int | None:
+        """The piece that the object of a "memo value not found" was to come from."""
+        found = _NOT_FOUND.search(str(error))
+        return bisect.bisect_right(self._begins, int(found[1])) - 1 if found else None
+
 
 def refused(error: BaseException) -> Refused:
     """Why it could not be restored, out of what was raised."""
@@ -162,6 +171,6 @@ def refused(error: BaseException) -> Refused:
         return Refused("damaged", detail)
     if isinstance(error, ImportError):
         return Refused("missing-package", detail)
-    if isinstance(error, pickle.UnpicklingError) and "Memo value not found" in str(error):
+    if isinstance(error, pickle.UnpicklingError) and _NOT_FOUND.search(str(error)):
         return Refused("shares", detail)
     return Refused("failed", detail)

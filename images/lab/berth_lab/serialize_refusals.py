@@ -32,7 +32,9 @@ WHY = {
     # on restoring
     "python": "It was saved by another version of Python.",
     "missing-package": "A module that it needs is not installed here, or cannot be imported.",
+    "no-snapshot": "No variables were saved there, or the saving was cut off before its end.",
     "damaged": "What was saved of it is damaged.",
+    "foreign": "What was saved could have been written by somebody else, so it is not read.",
     "shares": "It shares objects with a variable that could not be restored.",
     "kept": "There is a variable of this name already, which was kept.",
     "failed": "Its class does not allow it to be restored.",

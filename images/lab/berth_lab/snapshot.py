@@ -284,12 +284,12 @@ class _Loading:
     def _read(self, restorer: restore.Restorer, pieces: list[dict[str, Any]], names: dict[str, Any]) -> dict[int, Any]:
         """The pieces that are back, by their variables' order. Each is in its place at once: the code of later ones may
         need it."""
-        theirs, found = variables(), {}
+        theirs, found, errors = variables(), {}, dict[int, Refused]()
         for number, piece in enumerate(pieces, 1):
             try:
                 value = self._piece(restorer, number, piece, theirs)
             except BaseException as raised:
-                error = restore.refused(raised)
+                error = errors[number] = self._first_hand(restorer, raised, pieces, errors)
                 self.interrupted = self.interrupted or error.code == "interrupted"
                 if piece["kind"] == "variable":
                     self.lost.append(_row(piece["name"], piece["type"], error))
@@ -298,6 +298,20 @@ class _Loading:
                 names[piece["name"]] = value
                 found[piece["order"]] = piece
         return found
+
+    def _first_hand(
+        self,
+        restorer: restore.Restorer,
+        raised: BaseException,
+        pieces: list[dict[str, Any]],
+        errors: Mapping[int, Refused],
+    ) -> Refused:
+        """Why it failed; of one that shares with another, which, and a remedy that the other has is its own."""
+        error, maker = restore.refused(raised), restorer.made_by(raised)
+        if error.code != "shares" or maker not in errors:
+            return error
+        first = errors[maker]
+        return first if first.code == "missing-package" else Refused("shares", f"with {pieces[maker - 1]['name']}")
 
     def _piece(self, restorer: restore.Restorer, number: int, piece: dict[str, Any], theirs: Mapping[str, Any]) -> Any:
         if self.interrupted:

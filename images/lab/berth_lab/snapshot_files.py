@@ -5,6 +5,7 @@ snapshot that was there before, whole. All of it is its owner's alone.
 
 from __future__ import annotations
 
+import errno
 import json
 import mmap
 import os
@@ -210,13 +211,29 @@ def _sealed(index: dict[str, Any]) -> bytes:
     return text + b"\n%08x\n" % zlib.crc32(text)
 
 
+def _own(path: Path) -> int:
+    """A descriptor for reading what the user alone can have written. Raises `Refused`, `OSError`."""
+    try:
+        descriptor = os.open(path, _OLD)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise Refused("foreign", f"{path.name} is a link") from None
+        raise
+    about = os.fstat(descriptor)
+    if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or about.st_mode & 0o022:
+        os.close(descriptor)
+        raise Refused("foreign", f"{path.name} is not a file of yours, or others may write to it")
+    return descriptor
+
+
 def read_index(folder: Path) -> dict[str, Any]:
-    """Raises `Damaged`, and `FileNotFoundError` when there is none."""
-    with os.fdopen(os.open(folder / INDEX, _OLD), "rb") as file:
-        about = os.fstat(file.fileno())
-        if not stat.S_ISREG(about.st_mode) or about.st_uid != os.getuid() or about.st_size > MOST_INDEX_BYTES:
-            raise Damaged("The index is not a file of yours.")
-        text, _, seal = file.read().rstrip(b"\n").rpartition(b"\n")
+    """Raises `Refused`, `Damaged`, `OSError`."""
+    try:
+        descriptor = _own(folder / INDEX)
+    except FileNotFoundError:
+        raise Refused("no-snapshot") from None
+    with os.fdopen(descriptor, "rb") as file:
+        text, _, seal = file.read(MOST_INDEX_BYTES).rstrip(b"\n").rpartition(b"\n")
     if seal != b"%08x" % zlib.crc32(text):
         raise Damaged("The index has another check sum.")
     index: dict[str, Any] = json.loads(text)
@@ -227,12 +244,12 @@ class Reader:
     """`restore`'s source: the pieces of a snapshot. Every byte is checked before it is used."""
 
     def __init__(self, folder: Path, name: str, pieces: list[dict[str, Any]]) -> None:
-        """Raises `OSError` where a file is missing."""
+        """Raises `Refused`, and `OSError` where a file is missing."""
         self._pieces = pieces
-        self._pickle = os.open(folder / f"{name}.pickle", _OLD)
+        self._pickle = _own(folder / f"{name}.pickle")
         try:
-            self._buffers = os.open(folder / f"{name}.buffers", _OLD)
-        except OSError:
+            self._buffers = _own(folder / f"{name}.buffers")
+        except BaseException:
             os.close(self._pickle)
             raise
         self._at = self._end = 0
