@@ -19,7 +19,7 @@ IO_ACTIVE_BYTES = 64 * 1024
 UNUSED = timedelta(hours=2)
 
 #: Facts that come from the server itself: its user could forge them.
-FORGEABLE = ("kernels", "busy_kernels", "terminals", "children", "saved_at")
+FORGEABLE = ("kernels", "busy_kernels", "terminals", "children", "background", "saved_at")
 
 
 class Rule(StrEnum):
@@ -169,6 +169,7 @@ def _kit_facts(signals: Signals) -> dict[str, object]:
         "busy_kernels": sum(kernel.busy is True for kernel in kit.value.kernels),
         "terminals": kit.value.terminals,
         "children": kit.value.children,
+        "background": kit.value.background,
         "saved_at": _text(kit.value.saved_at),
     }
 

@@ -3,10 +3,10 @@
 `read` turns the book's signal rows into frozen `Signals`. Three sources matter (each payload is JSON):
 
 * `kit`, from the server itself, which its user could forge: `{"kernels": [{"id", "busy", "last_execute_at",
-  "busy_since"}], "terminals": n, "children": n, "saved_at"}`; `busy` true, false or null for unknown; execute messages
-  only (a kernel's status polls and comm messages never count). `children` are terminals in which a program runs, and
-  `saved_at` is the last save of a document: both for people to read, since an open tab saves by itself and a program
-  that does something shows in CPU, I/O or GPU;
+  "busy_since"}], "terminals": n, "children": n, "background": n, "saved_at"}`; `busy` true, false or null for unknown;
+  execute messages only (a kernel's status polls and comm messages never count). `children` are terminals in which a
+  program runs, `background` processes that are neither kernels nor shells, `saved_at` the last save of a document: for
+  people to read, since an open tab saves by itself and a program that does something shows in CPU, I/O or GPU;
 * `host`, from the agent: `{"cpu_percent", "cpu_active_at", "io_bytes_per_s", "io_active_at", "processes", "window_s"}`
   of kernels, terminals and all they started. An agent that knows of no I/O leaves its keys out;
 * `gpu`, from the agent: `{"util", "memory_used_mib", "memory_util", "simulated", "active_at", "reason"}` of the lease's
@@ -71,6 +71,7 @@ class Kit:
     terminals: int
     children: int | None = None  # None: this kit does not say
     saved_at: datetime | None = None
+    background: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,7 @@ def _kit(payload: Mapping[str, Any], now: datetime) -> Kit:
         int(count) if count is not None else 0,
         _count(payload.get("children")),
         moment(payload.get("saved_at"), now),
+        _count(payload.get("background")),
     )
 
 

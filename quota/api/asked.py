@@ -38,6 +38,8 @@ MOST_SERVERS = 100_000
 DEAREST = 10**12
 MOST_KERNELS = 500
 MOST_TERMINALS = 10_000
+#: Processes and cells that a kit counts; beyond that it does not matter how many there are.
+MOST_COUNTED = 1_000_000
 LEASE_ID = r"l[0-9a-f]{16}"
 #: An idempotency key: printable ASCII, no space at its ends (HTTP would drop it).
 LONGEST_KEY = 200
@@ -138,6 +140,8 @@ Servers = Annotated[int, *whole_between(0, MOST_SERVERS)]
 Milli = Annotated[int, *whole_between(0, MOST_GPU_MILLI)]
 PerHour = Annotated[int, *whole_between(0, DEAREST)]
 Terminals = Annotated[int, *whole_between(0, MOST_TERMINALS)]
+#: A kit that does not know, or is too old to tell, says null or nothing.
+Counted = Annotated[int | None, *whole_between(0, MOST_COUNTED)]
 
 
 class Body(BaseModel):
@@ -308,6 +312,10 @@ class Report(BaseModel):
 
     kernels: list[Kernel] = Field(max_length=MOST_KERNELS)
     terminals: Terminals
+    children: Counted = Field(None, description="Terminals in which a program runs.")
+    background: Counted = Field(None, description="Processes that are neither kernels nor terminals' shells.")
+    saved_at: ServerTime = Field(None, description="When a person last saved something new.")
+    unsaved: Counted = Field(None, description="Cells whose outputs are in no file yet.")
 
 
 # ---- reading them ----

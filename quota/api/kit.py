@@ -56,7 +56,14 @@ def signals_of(report: asked.Report, now: datetime) -> dict[str, Any]:
         }
         for kernel in report.kernels
     ]
-    return {"kernels": kernels, "terminals": report.terminals}
+    return {
+        "kernels": kernels,
+        "terminals": report.terminals,
+        "children": report.children,
+        "background": report.background,
+        "saved_at": _clamped(report.saved_at, now),
+        "unsaved": report.unsaved,
+    }
 
 
 class KitHandler(ApiHandler):
@@ -95,7 +102,7 @@ class KitSignals(KitHandler):
         access=Access.SERVER,
     )
     async def post(self) -> shapes.Heard:
-        """Kernels and terminals, with the server's own token and for that server alone."""
+        """Kernels, terminals and what else goes on, with the server's own token and for that server alone."""
         holder, now = await self.holder(), self.parts.clock.now()
         self.slowly(self.parts.reports, holder)
         payload = signals_of(self.body(asked.Report), now)

@@ -138,6 +138,7 @@ def _facts(zone: tzinfo) -> dict[str, tuple[str, Callable[[Any], str]]]:
         "busy_kernels": (N_("of them running code"), str),
         "terminals": (N_("Terminals"), str),
         "children": (N_("of them with a program"), str),
+        "background": (N_("Other programs"), str),
         "cpu_percent": (N_("CPU of its programs"), percent),
         "io": (N_("Read and written a second"), rate),
         "gpu_util": (N_("GPU use"), percent),

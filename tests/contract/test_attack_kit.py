@@ -24,6 +24,7 @@ from tests.fakes.book import Desk, open_desk
 from tests.fakes.service import Service, open_service
 
 QUIET: dict[str, Any] = {"kernels": [], "terminals": 0}
+KEPT = {"kernels", "terminals", "children", "background", "saved_at", "unsaved"}
 PATH = "kit/signals"
 
 
@@ -82,7 +83,7 @@ async def test_a_report_reaches_the_tokens_own_server_alone(
     assert desk.rows.signals(theirs.id) == {}
     assert set(desk.rows.signals(mine.id)) <= {"kit"}
     found = desk.rows.signals(mine.id).get("kit")
-    assert found is None or (found[0] == desk.now and set(found[1]) == {"kernels", "terminals"})
+    assert found is None or (found[0] == desk.now and set(found[1]) == KEPT)
 
 
 SCOPES: dict[str, tuple[str, ...]] = {

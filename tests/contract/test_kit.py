@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,8 @@ import psutil
 import pytest
 
 from berth_lab import activity
+from quota.api.asked import Report, read
+from quota.api.kit import signals_of
 from tests.harness.kernel import Kernel
 from tests.harness.stack import free_port
 from tests.harness.waiting import until, while_true
@@ -145,6 +147,7 @@ def test_busy_then_idle_and_who_speaks(notebook: Notebook, collector: Collector)
     until(lambda: collector.reports, 30, "a first report, before there is any kernel")
     expected = {"kernels": [], "terminals": 0, "children": 0, "background": 0, "saved_at": None, "unsaved": 0}
     assert collector.last == expected
+    assert set(signals_of(read(Report, collector.last), datetime.now(UTC))) == set(expected), "the service keeps it all"
     assert collector.requests[0] == ("/services/berth/api/v1/kit/signals", f"token {TOKEN}")
     with notebook.kernel() as kernel:
         until(lambda: collector.busy(kernel.id) is False, 30, "the new kernel is seen idle")

@@ -202,6 +202,9 @@ async def test_the_kit_reports_for_its_own_server_alone(service: Service, alice:
             {"id": "u", "busy": None, "last_execute_at": "2026-03-02T09:00:00+02:00", "busy_since": None},
         ],
         "terminals": 1,
+        "children": 1,
+        "saved_at": future,
+        "unsaved": None,
     }
     answer = await service.api(token).post("kit/signals", json=report)
     assert (answer.status_code, answer.json()["lease_id"]) == (200, two.id)
@@ -213,6 +216,10 @@ async def test_the_kit_reports_for_its_own_server_alone(service: Service, alice:
             {"id": "u", "busy": None, "last_execute_at": "2026-03-02T07:00:00Z", "busy_since": None},
         ],
         "terminals": 1,
+        "children": 1,
+        "background": None,
+        "saved_at": "2026-03-02T09:00:00Z",
+        "unsaved": None,
     }
     assert desk.rows.signals(one.id) == {}
     problem(await service.api(token).get("me"), 403, "forbidden")  # it sees nothing of the pages
@@ -233,6 +240,12 @@ BAD_REPORTS: tuple[dict[str, Any], ...] = (
     {"kernels": [{"id": "k", "busy": True, "last_execute_at": 5}], "terminals": 0},
     {"kernels": [{"id": 5, "busy": True}], "terminals": 0},
     {"kernels": [{"id": "k", "busy": True}] * 501, "terminals": 0},
+    {"kernels": [], "terminals": 0, "children": -1},
+    {"kernels": [], "terminals": 0, "children": True},
+    {"kernels": [], "terminals": 0, "background": 1.5},
+    {"kernels": [], "terminals": 0, "unsaved": "3"},
+    {"kernels": [], "terminals": 0, "unsaved": 10**7},
+    {"kernels": [], "terminals": 0, "saved_at": "yesterday"},
 )
 
 
