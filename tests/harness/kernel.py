@@ -15,16 +15,21 @@ from tests.harness.person import Person, quote
 
 
 class Kernel:
-    """Starts a kernel; `run` executes and gives back what was printed. `leave` closes the websocket and lets the kernel
-    go on, as a closed browser would."""
+    """Starts a kernel, or takes the one with this id; `run` executes and gives back what was printed. `leave` closes
+    the websocket and lets the kernel go on, as a closed browser would."""
 
-    def __init__(self, person: Person, server: str = "", user: str = "") -> None:
+    def __init__(self, person: Person, server: str = "", user: str = "", id: str = "") -> None:
         self.person, self.server, self.user = person, server, user or person.name
-        answer = person.notebook("POST", "api/kernels", server=server, user=self.user, json={"name": "python3"})
-        assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
-        self.id = str(answer.json()["id"])
+        self.id = id or self._started()
         self.socket: ClientConnection | None = None
         self._open = ExitStack()
+
+    def _started(self) -> str:
+        answer = self.person.notebook(
+            "POST", "api/kernels", server=self.server, user=self.user, json={"name": "python3"}
+        )
+        assert answer.status_code == 201, f"{answer.status_code} {answer.text}"
+        return str(answer.json()["id"])
 
     def __enter__(self) -> Self:
         self.attach()
