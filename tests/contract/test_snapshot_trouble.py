@@ -1,5 +1,5 @@
-"""A snapshot in real kernels where something is wrong: a class that hangs, one that cannot be made again, too little room,
-a kernel that is killed while it saves, files that are damaged, cut off or somebody else's."""
+"""A snapshot in real kernels where something is wrong: a class that hangs, one that cannot be made again, too little
+room, a kernel that is killed while it saves, files that are damaged, cut off or somebody else's."""
 
 from __future__ import annotations
 
@@ -96,10 +96,13 @@ def test_what_cannot_be_made_again_is_named_and_costs_what_shares_with_it_alone(
 ) -> None:
     (home / "passing.py").write_text("class Passing:\n    pass\n")
     kernel.run(
-        "class Bad:\n    def __init__(self): self.inside = [1]\n    def __setstate__(self, state): raise ValueError('no')\n"
-        "class Quits:\n    def __getstate__(self): return {'a': 1}\n    def __setstate__(self, state): raise SystemExit\n"
+        "class Bad:\n    def __init__(self): self.inside = [1]\n"
+        "    def __setstate__(self, state): raise ValueError('no')\n"
+        "class Quits:\n    def __getstate__(self): return {'a': 1}\n"
+        "    def __setstate__(self, state): raise SystemExit\n"
         "import passing\nfirst = {'n': 1}; bad = Bad(); shares = [bad.inside] * 200\n"
-        "quits = Quits(); passes = passing.Passing(); also = [passes] * 300; knows_first = [first]; large = np.arange(50_000); last = 'last'"
+        "quits = Quits(); passes = passing.Passing(); also = [passes] * 300\n"
+        "knows_first = [first]; large = np.arange(50_000); last = 'last'"
     )
     assert lost(kernel.save(tmp_path)) == {}
     forget(kernel)

@@ -106,7 +106,7 @@ class Damaged(Exception):
 
 _InPython: Any = pickle._Unpickler
 #: What it says where an object is not there that another piece was to make.
-_NOT_FOUND = re.compile(r"Memo value not found at index (\d+)")
+_NOT_FOUND = re.compile(r"Memo value not found at index ([0-9]+)")
 
 
 class _Careful(_InPython):
@@ -154,7 +154,7 @@ class Restorer:
 
     def made_by(self, error: BaseException) -> int | None:
         """The piece that the object of a "memo value not found" was to come from."""
-        found = _NOT_FOUND.search(str(error))
+        found = _NOT_FOUND.fullmatch(str(error))
         return bisect.bisect_right(self._begins, int(found[1])) - 1 if found else None
 
 
@@ -171,6 +171,6 @@ def refused(error: BaseException) -> Refused:
         return Refused("damaged", detail)
     if isinstance(error, ImportError):
         return Refused("missing-package", detail)
-    if isinstance(error, pickle.UnpicklingError) and _NOT_FOUND.search(str(error)):
+    if isinstance(error, pickle.UnpicklingError) and _NOT_FOUND.fullmatch(str(error)):
         return Refused("shares", detail)
     return Refused("failed", detail)

@@ -308,7 +308,7 @@ class _Loading:
     ) -> Refused:
         """Why it failed; of one that shares with another, which, and a remedy that the other has is its own."""
         error, maker = restore.refused(raised), restorer.made_by(raised)
-        if error.code != "shares" or maker not in errors:
+        if error.code != "shares" or maker is None or maker not in errors:
             return error
         first = errors[maker]
         return first if first.code == "missing-package" else Refused("shares", f"with {pieces[maker - 1]['name']}")
