@@ -20,6 +20,7 @@ def dispatcher_of(made: Parts, hub: Starter) -> Dispatcher:
         schedules=Schedules(made.store, made.clock, made.settings.schedule.most),
         book=made.book,
         hub=hub,
+        alerts=made.alerts,
         clock=made.clock,
         tell=outbox.put,
         language=lambda user: inbox.preference(user).language or made.settings.site.language,

@@ -114,7 +114,7 @@ async def _serve(made: Parts) -> None:
     stop_delivering = deliver.worker_of(made).start()
     stop_auditing = keep_auditing(compose.nightly(made))
     tidying = asyncio.create_task(keep_tidy(parts.answers))
-    dispatching = asyncio.create_task(keep_dispatching(schedule.dispatcher_of(made, parts.hub), made.alerts))
+    dispatching = asyncio.create_task(keep_dispatching(schedule.dispatcher_of(made, parts.hub)))
     await _told_event().wait()
     server.stop()
     tidying.cancel()

@@ -32,6 +32,8 @@ AT_ONCE: Final = 8
 #: Tries within the window.
 TRIES: Final = 20
 LOOK_SECONDS: Final = 2.0
+#: What the token may do is asked this often.
+CHECK_SECONDS: Final = 600.0
 #: What the Hub lets the token start servers by; and the key of the alert where it is missing.
 SCOPE: Final = "start:servers"
 ALERT: Final = "dispatcher"
@@ -43,12 +45,16 @@ class StartRefused(BerthError):
     """The Hub did not start a server, and says why in words for its user. `args[0]` are these."""
 
 
+class StartForbidden(BerthError):
+    """The Hub lets Berth start no server: the fault is the site's, not that of whoever asked for the start."""
+
+
 class Starter(Protocol):
     """The Hub, as far as it is needed here."""
 
     async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
         """Begin to start a server; one that is being started already is fine. `language` is that of a refusal's words.
-        Raises `StartRefused`, `HubUnavailable`."""
+        Raises `StartRefused`, `StartForbidden`, `HubUnavailable`."""
         ...
 
     async def scopes(self) -> frozenset[str]:
@@ -61,6 +67,7 @@ class Seen(Enum):
 
     NOTHING = "nothing"
     UNDER_WAY = "under way"
+    STOPPING = "the one before is being stopped"
     STARTED = "started"
     THERE = "there before"
     FAILED = "failed"
@@ -76,7 +83,7 @@ def seen_of(start: Start, leases: Iterable[Lease]) -> tuple[Seen, str]:
             failed = lease.stop_reason in (StopReason.FAILED, StopReason.LEAK)
             return (Seen.NOTHING, "") if not own else (Seen.FAILED if failed else Seen.STARTED, lease.stop_detail)
         if lease.target is Target.STOP:
-            return Seen.NOTHING, told.START_BEHIND_STOP
+            return Seen.STOPPING, told.START_BEHIND_STOP
         if lease.state is State.RUNNING:
             return Seen.STARTED if own else Seen.THERE, ""
         return Seen.UNDER_WAY, ""
@@ -91,6 +98,7 @@ class Dispatcher:
     schedules: Schedules
     book: Book
     hub: Starter
+    alerts: Alerts
     clock: Clock
     tell: Callable[[Notice], object]
     language: Callable[[str], str]
@@ -134,6 +142,9 @@ class Dispatcher:
             await self.hub.start_server(mine.user, mine.server, dict(mine.options), language)
         except StartRefused as error:
             await asyncio.to_thread(self.schedules.wait, mine, str(error))
+        except StartForbidden:
+            await asyncio.to_thread(self.schedules.wait, mine, told.START_FORBIDDEN)
+            await check_scopes(self.hub, self.alerts)
         except BerthError as error:
             log.warning("The Hub did not answer to a scheduled start: %s", error)
             await asyncio.to_thread(self.schedules.wait, mine, told.START_UNANSWERED)
@@ -143,14 +154,14 @@ class Dispatcher:
 
     async def _settled(self, mine: Start) -> bool:
         """Whether the book says that nothing is to be asked now; what follows from that is done."""
-        seen, _words = seen_of(mine, await self._leases(mine))
+        seen, words = seen_of(mine, await self._leases(mine))
         if seen is Seen.STARTED:
             await self._over(mine, StartState.STARTED, "")
         elif seen is Seen.THERE:
             await self._over(mine, StartState.STARTED, told.START_THERE)
-        elif seen is Seen.UNDER_WAY:
-            await asyncio.to_thread(self.schedules.wait, mine)
-        return seen in (Seen.STARTED, Seen.THERE, Seen.UNDER_WAY)
+        elif seen in (Seen.UNDER_WAY, Seen.STOPPING):
+            await asyncio.to_thread(self.schedules.wait, mine, words)
+        return seen not in (Seen.NOTHING, Seen.FAILED)
 
     async def _leases(self, start: Start) -> Sequence[Lease]:
         return await asyncio.to_thread(self.book.leases, user=start.user, limit=_LEASES)
@@ -174,27 +185,27 @@ def _notice(start: Start, state: StartState, outcome: str, now: datetime) -> Not
 
 
 async def check_scopes(hub: Starter, alerts: Alerts) -> bool:
-    """Whether the token may start servers at all; where not, administrators are told. Raises `HubUnavailable`, and what
-    the book raises."""
+    """Whether the token may start servers at all; where not, administrators are told, and where it may again, that is
+    cleared. Raises `HubUnavailable`, and what the book raises."""
     may = SCOPE in await hub.scopes()
     if may:
         await asyncio.to_thread(alerts.clear, ALERT)
     else:
         log.error("The service's token lacks the scope %s", SCOPE, extra={"event": "dispatch-failed"})
-        words = f"Scheduled starts cannot be made: the token of service berth lacks the scope {SCOPE}."
-        await asyncio.to_thread(alerts.put, ALERT, "dispatcher", words)
+        await asyncio.to_thread(alerts.put, ALERT, ALERT, told.NO_START_SCOPE % {"scope": SCOPE})
     return may
 
 
-async def keep_dispatching(dispatcher: Dispatcher, alerts: Alerts, every: float = LOOK_SECONDS) -> None:
-    """Ask once what the token may do, then look every so many seconds, until cancelled."""
-    checked = False
+async def keep_dispatching(dispatcher: Dispatcher, every: float = LOOK_SECONDS) -> None:
+    """Look every so many seconds, and ask now and then what the token may do, until cancelled."""
+    unchecked = 0.0  # seconds until it is asked again
     while True:
         try:
             await dispatcher.look()
-            if not checked:
-                await check_scopes(dispatcher.hub, alerts)
-                checked = True
+            if unchecked <= 0:
+                await check_scopes(dispatcher.hub, dispatcher.alerts)
+                unchecked = CHECK_SECONDS
+            unchecked -= every
         except BerthError as error:
             log.warning("Scheduled starts could not be looked for: %s", error, extra={"event": "dispatch-failed"})
         await asyncio.sleep(every)

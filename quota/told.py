@@ -156,6 +156,11 @@ START_NOT_DONE = booked("Your server with the profile %(profile)s could not be s
 START_MISSED = booked("Berth was not running at that time")
 START_UNANSWERED = booked("the Hub did not answer")
 START_BEHIND_STOP = booked("the server before it was still being stopped")
+START_FORBIDDEN = booked("Berth itself may start no servers at the moment; its administrators have been told")
+NO_START_SCOPE = booked(
+    "Scheduled starts cannot be made: the Hub's token of service berth lacks the scope %(scope)s. Put it back into the "
+    "role of that service and restart the Hub."
+)
 START_THERE = booked("it was running already")
 BOOK_ALERT = booked("Needs a look: %(words)s")
 

@@ -34,6 +34,7 @@ from spawner.homes import prepare_home, settings_folder
 from spawner.hub_facts import asked_by, name_of
 from spawner.messages import status, words
 from spawner.names import check_username
+from spawner.options import flat, kept_after
 from spawner.payers import explained
 from spawner.ports import ServerSpec
 from spawner.profiles import Choice, Profile, open_profiles, parse_choice
@@ -73,6 +74,7 @@ class GpuSpawner(Spawner):
         self._looked_for_after = 0.0  # an older look says nothing about this server
         self._unproven = False  # found by its holder after a crash of the hub, and not heard of since
         self._told = Progress()
+        self._last_options = dict(self.user_options or {})  # of a start that was granted, as far as is known
 
     @property
     def wiring(self) -> Wiring:
@@ -97,6 +99,11 @@ class GpuSpawner(Spawner):
         """For whom it starts, as the site's own rules are told."""
         return Asker(self.user.name, self.groups, bool(self.user.admin))
 
+    @property
+    def requester(self) -> str:
+        """Who asked for the start that is under way."""
+        return name_of(getattr(self.handler, "current_user", None)) or self.user.name
+
     # ---- options -------------------------------------------------------------------------------------------------
 
     @default("poll_interval")
@@ -113,7 +120,7 @@ class GpuSpawner(Spawner):
 
     @default("options_from_form")
     def _default_options_from_form(self) -> Any:
-        return _flatten
+        return flat
 
     def options_from_query(self, query_data: Mapping[str, Any]) -> dict[str, Any]:
         """Options in the address of the start page: the Hub would start a server for whoever follows a link, and a
@@ -161,11 +168,16 @@ class GpuSpawner(Spawner):
                 sites=self.wiring.groups,
                 hidden={each.name for each in self.wiring.profiles} - {each.name for each in menu},
             )
-        except Refused:
-            # The Hub has stored them already and would take them again for every start that brings none.
-            if self.orm_spawner is not None:
-                self.orm_spawner.user_options = {}
+        except Refused as refused:
+            self.keep_last(refused.reason, options)
             raise
+
+    def keep_last(self, reason: Reason, asked: Mapping[str, object]) -> dict[str, Any]:
+        """Give the Hub back what it had on record before these options were refused; the same for the caller."""
+        kept = kept_after(reason, asked, self._last_options)
+        if self.orm_spawner is not None:
+            self.orm_spawner.user_options = kept
+        return kept
 
     async def _run_apply_user_options(self, user_options: Mapping[str, object]) -> None:
         """As the parent, which logs whatever its hook raises as an error with a traceback; a refusal is none."""
@@ -237,7 +249,10 @@ class GpuSpawner(Spawner):
             self._begun = begin(start.run())
             self._begun.add_done_callback(self._has_begun)
             await self._await_start(start, self._begun)
+            self._last_options = dict(self.user_options or {})
         except Exception as error:
+            if isinstance(error, Refused) and self.requester != self.user.name:
+                self.keep_last(error.reason, self.user_options or {})  # it was not they who chose them
             raise self._spawn_exception(error) from None
         finally:
             if self._starting is not None and self._starting.lease is not None:
@@ -269,7 +284,7 @@ class GpuSpawner(Spawner):
             share=profile.share,
             count=profile.count,
             owner=self.wiring.boot,
-            requested_by=name_of(getattr(self.handler, "current_user", None)) or self.user.name,
+            requested_by=self.requester,
             quote=quote,
             service_class=ServiceClass(profile.service_class),
             groups=tuple(sorted(self.groups)),
@@ -445,22 +460,12 @@ class LocalGpuSpawner(GpuSpawner):
 # ---- functions that traitlets calls ----------------------------------------------------------------------------------
 
 
-def _flatten(form_data: Mapping[str, Any]) -> dict[str, Any]:
-    """A form's lists of one as plain values. What came twice stays a list, and is refused as such."""
-    return {key: value[0] if isinstance(value, list) and len(value) == 1 else value for key, value in form_data.items()}
-
-
 async def _validate(spawner: GpuSpawner, options: Mapping[str, object]) -> None:
-    """Refuse bad options before anything of a start has happened.
-
-    The Hub has stored them by then, to be used by every start that sends none, an admin's for one: forget them.
-    """
+    """Refuse bad options before anything of a start has happened."""
     try:
         spawner.choose(options, await spawner.menu())
     except Refused as refused:
-        spawner.user_options = {}
-        if spawner.orm_spawner is not None:
-            spawner.orm_spawner.user_options = {}
+        spawner.user_options = spawner.keep_last(refused.reason, options)
         raise spawn_exception(explained(refused, spawner.wiring.groups, spawner.groups)) from None
 
 

@@ -14,7 +14,7 @@ from urllib.parse import quote
 from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest, HTTPResponse
 
 from quota import tracing
-from quota.dispatch import StartRefused
+from quota.dispatch import SCOPE, StartForbidden, StartRefused
 from quota.web.parts import HubUnavailable, HubUser
 
 TIMEOUT_SECONDS = 10.0
@@ -121,13 +121,15 @@ class HubClient:
 
     async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
         """Begin to start a server; one that is being started already is fine. The words of a refusal are the Hub's,
-        in that language. Raises `StartRefused`, `HubUnavailable`."""
+        in that language. Raises `StartRefused`, `StartForbidden`, `HubUnavailable`."""
         name = quote(user, safe="")
         path = f"/users/{name}/servers/{quote(server, safe='')}" if server else f"/users/{name}/server"
         body = json.dumps({"user_options": options})
         answer = await self._ask(
             "POST", path, tuple(range(400, 600)), START_SECONDS, body, {"Accept-Language": language or "en"}
         )
+        if answer.code in (401, 403, 404) and SCOPE not in await self.scopes():
+            raise StartForbidden
         if answer.code >= 400:
             raise StartRefused(_refusal(answer))
 

@@ -75,7 +75,7 @@ class HubPort(Protocol):
 
     async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
         """Begin to start a server; one that is being started already is fine. Raises `StartRefused` with words in that
-        language."""
+        language, `StartForbidden`."""
         ...
 
     async def scopes(self) -> frozenset[str]:

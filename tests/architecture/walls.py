@@ -57,6 +57,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/names.py": frozenset(),
     "spawner/gpu_use.py": frozenset(),
     "spawner/payers.py": frozenset(),
+    "spawner/options.py": frozenset(),
     "idle_culler/signals.py": frozenset(),
     "idle_culler/decide.py": frozenset(),
     "idle_culler/evidence.py": frozenset(),

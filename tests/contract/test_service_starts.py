@@ -10,7 +10,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from quota.dispatch import Dispatcher, StartRefused
+from quota.dispatch import Dispatcher, StartForbidden, StartRefused
 from quota.groups import Group
 from quota.notices import Notice
 from quota.schedules import StartState
@@ -45,7 +45,9 @@ def alice(service: Service) -> str:
 
 def dispatcher(service: Service, notices: list[Notice]) -> Dispatcher:
     parts = service.parts
-    return Dispatcher(parts.schedules, parts.book, parts.hub, parts.clock, notices.append, lambda user: "en")
+    return Dispatcher(
+        parts.schedules, parts.book, parts.hub, parts.alerts, parts.clock, notices.append, lambda user: "en"
+    )
 
 
 def press(page: httpx.Response) -> dict[str, str]:
@@ -209,6 +211,12 @@ async def test_the_hubs_client(service: Service, alice: str) -> None:
     hub = HubClient(f"{service.url}/hub/api", service.hub.service_token)
     with pytest.raises(StartRefused, match="404"):
         service.hub.refusals = [(404, "404: no such user")]
+        await hub.start_server("alice", "", {})
+    service.hub.refusals = [(403, "Refused: your group was closed.")]
+    with pytest.raises(StartRefused, match="your group was closed"):
+        await hub.start_server("alice", "", {})
+    service.hub.service_scopes.discard("start:servers")
+    with pytest.raises(StartForbidden):
         await hub.start_server("alice", "", {})
     service.hub.down = True
     with pytest.raises(HubUnavailable):

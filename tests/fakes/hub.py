@@ -35,6 +35,7 @@ class FakeHub:
     started: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
     refusals: list[tuple[int, str]] = field(default_factory=list)  # answers to the next starts
     service_token: str = field(default_factory=lambda: secrets.token_hex(16))
+    service_scopes: set[str] = field(default_factory=lambda: {"read:users", "start:servers", "delete:servers"})
     groups: dict[str, list[str]] = field(default_factory=dict)  # name -> users
     down: bool = False
     page_size: int = 200
@@ -92,6 +93,9 @@ class Base(RequestHandler):
 
 class Identity(Base):
     def get(self) -> None:
+        if self.token() == self.hub.service_token:
+            self.write({"name": "berth", "kind": "service", "scopes": sorted(self.hub.service_scopes)})
+            return
         model = self.hub.tokens.get(self.token())
         if model is None or (model["kind"] == "user" and model["name"] not in self.hub.users):
             raise HTTPError(403)
@@ -137,6 +141,8 @@ class Server(Base):
     def post(self, user: str, server: str) -> None:
         """As the real one: 201, refusals as JSON with a message, 400 for one that runs."""
         self.need_service()
+        if "start:servers" not in self.hub.service_scopes:
+            raise HTTPError(403)
         if user not in self.hub.users:
             raise HTTPError(404)
         refused = self.hub.refusals.pop(0) if self.hub.refusals else None

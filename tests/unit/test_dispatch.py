@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quota import told
-from quota.dispatch import ALERT, SCOPE, Dispatcher, StartRefused, check_scopes
+from quota.dispatch import ALERT, SCOPE, Dispatcher, StartForbidden, StartRefused, check_scopes
 from quota.leases import StopReason
 from quota.notices import Notice
 from quota.schedules import CLAIMED, Schedules, Start, StartState
@@ -74,7 +74,9 @@ class Site:
 @pytest.fixture
 def site(desk: Desk) -> Site:
     schedules, hub, notices = Schedules(desk.store, desk.clock), Hub(desk), list[Notice]()
-    dispatcher = Dispatcher(schedules, desk.book, hub, desk.clock, notices.append, lambda user: "zh-CN", WINDOW)
+    dispatcher = Dispatcher(
+        schedules, desk.book, hub, desk.alerts, desk.clock, notices.append, lambda user: "zh-CN", WINDOW
+    )
     return Site(desk, hub, schedules, dispatcher, notices)
 
 
@@ -216,6 +218,33 @@ def test_one_bad_start_hides_no_other(site: Site) -> None:
     assert {site.state(bad)[0], site.state(good)[0]} == {"starting", "started"}
     site.later(CLAIMED)
     assert site.state(bad)[0] == site.state(good)[0] == StartState.STARTED
+
+
+def test_one_that_the_hub_forbids_berth_is_an_alert_and_no_fault_of_the_user(site: Site) -> None:
+    start = site.add()
+
+    def forbid() -> None:
+        raise StartForbidden("the token lacks it")
+
+    site.hub.answers, site.hub.may = [forbid], frozenset()
+    site.later()
+    assert site.state(start) == ("waiting", told.START_FORBIDDEN)
+    assert [each.key for each in site.desk.alerts.open()] == [ALERT]
+    site.hub.may = frozenset({SCOPE})
+    site.later()
+    assert site.state(start)[0] == "started"
+
+
+def test_one_behind_a_stop_waits_for_it_and_asks_nobody(site: Site) -> None:
+    """The Hub would refuse it in words for programs."""
+    start = site.add()
+    before = site.desk.run("alice")
+    site.desk.book.request_stop(before.id, StopReason.USER)
+    site.later()
+    assert (site.state(start), site.hub.asked) == (("waiting", told.START_BEHIND_STOP), [])
+    site.desk.wind_up(site.desk.book.acknowledge(before.id, "boot-1"))
+    site.later()
+    assert (site.state(start)[0], len(site.hub.asked)) == ("started", 1)
 
 
 async def test_a_missing_scope_is_an_alert_until_it_is_there(desk: Desk) -> None:

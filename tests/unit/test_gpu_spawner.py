@@ -168,13 +168,6 @@ async def test_s16_x03_bad_options_are_refused_in_the_hook_and_in_start(
     assert not world.wiring.homes.exists()
 
 
-async def test_refused_options_are_not_taken_again_by_a_start_that_brings_none(world: World) -> None:
-    spawner = world.spawner()
-    spawner.orm_spawner.user_options = {"profile": "h100"}  # the Hub stores before it asks
-    await refusal(spawner._run_apply_user_options({"profile": "h100"}))
-    assert spawner.orm_spawner.user_options == {}
-
-
 async def test_good_options_pass_the_hook(world: World) -> None:
     spawner = world.spawner()
     await spawner._run_apply_user_options({})
