@@ -19,7 +19,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from hub_config.datafolder import DataFolder
-from hub_config.deliver import outbox_of
+from hub_config.deliver import outbox_of, telling_of
 from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
 from hub_config.settings import ProfileTable, Settings
 from hub_config.settings_idle import DAYS
@@ -366,6 +366,7 @@ def service_parts(made: Parts) -> Any:
         keep_most=made.settings.idle.keep_most,
         notifier=notifier_of(made),
         most_starts=made.settings.schedule.most,
+        telling=telling_of(made),
     )
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from quota.delivery import Channel, Message, Worker
 from quota.inbox import Inbox
 from quota.outbox import Deliveries, Outbox
-from quota.outgoing import Policy
+from quota.outgoing import NotReached, Policy, Unsafe
 from quota.routing import CHAT, MAIL, SITE
 from quota.sealed import Sealer
+from quota.telling import NotUsable, Telling
 
 if TYPE_CHECKING:
     from hub_config.compose import Parts
@@ -22,13 +23,18 @@ KEY = "notices_key"
 
 def outbox_of(made: Parts) -> Outbox:
     """What takes notices, in any process."""
-    settings = made.settings
-    users = [MAIL] if settings.mail.host else []
-    users += [CHAT] if settings.chat.users else []
-    users += [SITE] if settings.extensions.notify else []
+    settings, users = made.settings, users_channels(made)
     admins = [MAIL] if settings.mail.host and settings.mail.admins else []
     admins += [CHAT] if settings.chat.admin_file else []
     return Outbox(made.store, made.clock, users, settings.site.time_zone, admins)
+
+
+def users_channels(made: Parts) -> list[str]:
+    """The channels that the settings open to users."""
+    settings = made.settings
+    users = [MAIL] if settings.mail.host else []
+    users += [CHAT] if settings.chat.users else []
+    return users + ([SITE] if settings.extensions.notify else [])
 
 
 def policy_of(made: Parts) -> Policy:
@@ -39,6 +45,32 @@ def policy_of(made: Parts) -> Policy:
 
 def sealer_of(made: Parts) -> Sealer:
     return Sealer(made.data.secret(KEY))
+
+
+def telling_of(made: Parts) -> Telling:
+    """What users may choose of how they are told."""
+    from hub_config.deliver_mail import address_of
+
+    settings, outbox, sealer = made.settings, outbox_of(made), sealer_of(made)
+
+    def check(url: str) -> None:
+        from hub_config.deliver_chat import hook_of
+
+        try:
+            policy_of(made).check(url)
+            hook_of(url)
+        except (Unsafe, NotReached) as error:
+            raise NotUsable(str(error)) from None
+
+    return Telling(
+        channels=frozenset(users_channels(made)),
+        own_addresses=bool(settings.mail.host) and settings.mail.own_addresses,
+        mail_to=lambda user, chosen: address_of(settings.mail, user, chosen),
+        check=check,
+        seal=sealer.seal,
+        opened=lambda text: sealer.open(text) or "",
+        put=outbox.put,
+    )
 
 
 class LateChat:

@@ -16,7 +16,7 @@ from hub_config.settings_notices import MailTable
 from quota.delivery import Message, Undelivered
 from quota.notices import TO_ADMINS
 from quota.outbox import UNKNOWN
-from quota.routing import MAIL, is_email
+from quota.routing import MAIL, Preference, is_email
 from quota.told import booked
 
 log = logging.getLogger("berth.notices")
@@ -62,9 +62,8 @@ class MailChannel:
         """Where it goes: the address that its reader named where that is allowed, else by the site's rule."""
         if message.user == TO_ADMINS:
             return self.table.admins
-        own = message.to.email if self.table.own_addresses else ""
-        by_rule = message.user if "@" in message.user else f"{message.user}@{self.table.domain}"
-        return tuple(each for each in [own or by_rule] if is_email(each))
+        address = address_of(self.table, message.user, message.to)
+        return (address,) if address else ()
 
     def mail(self, message: Message, to: tuple[str, ...]) -> EmailMessage:
         mail = EmailMessage()
@@ -108,6 +107,14 @@ class MailChannel:
             raise Undelivered(_words(error), final=error.smtp_code >= 500) from None
         except (OSError, smtplib.SMTPException):
             raise Undelivered(UNKNOWN, final=True) from None
+
+
+def address_of(table: MailTable, user: str, chosen: Preference) -> str:
+    """Where mails to a user go: the address they named where that is allowed, else by the site's rule; "" where neither
+    gives one."""
+    own = chosen.email if table.own_addresses else ""
+    address = own or (user if "@" in user else f"{user}@{table.domain}")
+    return address if is_email(address) else ""
 
 
 def _need(answer: tuple[int, bytes]) -> None:

@@ -23,6 +23,7 @@ LINK = "/services/berth/lease/{lease}"
 #: Where administrators see alerts and appeals, and users their starts.
 ADMIN_LINK: Final = "/services/berth/admin"
 HOME_LINK: Final = "/hub/home"
+NOTICES_LINK: Final = "/services/berth/notices"
 
 #: As `Notice.user`: for the site's administrators, whoever they are. No user has this name.
 TO_ADMINS: Final = ""
@@ -209,6 +210,12 @@ def alert(key: str, words: str, since: datetime, now: datetime) -> Notice:
     once = f"alert:{since.astimezone(UTC).isoformat()}:{key}"
     said = told.BOOK_ALERT % {"words": words}
     return Notice(TO_ADMINS, NoticeKind.ALERT, said, now, ADMIN_LINK, data, once, now + FRESH)
+
+
+def trial(user: str, now: datetime) -> Notice:
+    """What somebody asked for to see that it comes."""
+    expires = now + timedelta(minutes=30)
+    return Notice(user, NoticeKind.TEST, told.TRIAL, now, NOTICES_LINK, MappingProxyType({}), "", expires)
 
 
 def _notice(

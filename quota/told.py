@@ -163,6 +163,7 @@ NO_START_SCOPE = booked(
 )
 START_THERE = booked("it was running already")
 BOOK_ALERT = booked("Needs a look: %(words)s")
+TRIAL = booked("This is the test message that you asked for. Messages about your servers come the same way.")
 
 # ---- why something that was sent cannot be used ------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from quota.web.group_pages import GROUP_ROUTES
 from quota.web.hub import HubClient
 from quota.web.interface import Interface
 from quota.web.metrics import Meters
+from quota.web.notice_pages import NOTICE_ROUTES
 from quota.web.pages import PAGE_ROUTES, PageNotFound
 from quota.web.parts import HubPort, HubUnavailable, HubUser, ProfileView, ServiceParts
 from quota.web.problem import problem_text
@@ -79,6 +80,10 @@ class Health(Plain):
         self.finish({"status": "ok"})
 
 
+#: All pages and their forms, below the service's prefix.
+PAGES = (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES, *APPEAL_ROUTES, *START_ROUTES, *NOTICE_ROUTES)
+
+
 def keep_secrets(record: logging.LogRecord) -> bool:
     """Drop the lines in which the Hub's library writes session ids and hashes of tokens."""
     return not str(record.msg).startswith("Setting new xsrf cookie")
@@ -94,10 +99,7 @@ def make_app(parts: ServiceParts, threads: Executor | None = None) -> Applicatio
     routes: list[Any] = [(prefix + "api/v1/" + path, handler, common) for path, handler in API_ROUTES]
     routes.append((prefix + "api/v1/kit/stream", KitStream, common))
     routes.append((prefix + "api/.*", ApiNotFound, common))
-    routes += [
-        (prefix + path, handler, common)
-        for path, handler in (*PAGE_ROUTES, *GROUP_ROUTES, *WISH_ROUTES, *APPEAL_ROUTES, *START_ROUTES)
-    ]
+    routes += [(prefix + path, handler, common) for path, handler in PAGES]
     routes += [
         (prefix + "api", Interface, common),
         (prefix + "health", Health),

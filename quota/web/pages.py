@@ -4,6 +4,7 @@ from `quota.web.views`; this file only speaks HTTP."""
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from typing import Any
 from urllib.parse import urlencode
@@ -12,6 +13,7 @@ from jupyterhub.services.auth import HubOAuthCallbackHandler
 from tornado.web import Finish
 
 from quota import tracing
+from quota.errors import BerthError
 from quota.groups import group_of, no_payer
 from quota.i18n import _
 from quota.leases import StopReason
@@ -22,10 +24,13 @@ from quota.web.base import Handler, endpoint
 from quota.web.card import card_of, doubts
 from quota.web.export import to_csv
 from quota.web.group_views import address_of, groups_for
+from quota.web.notice_views import GlanceView, glance
 from quota.web.parts import Viewer
 from quota.web.period import Period, month_of, parse_month
 from quota.web.problem import Problem, Why, problem_text
 from quota.web.render import Pages, asset_hash
+
+log = logging.getLogger("berth.web")
 
 FLASH = "berth-flash"
 #: Of a server's log on its receipt: the end tells why it ended.
@@ -34,6 +39,8 @@ LOG_LINES = 100
 
 class PageHandler(Handler):
     """Base of pages: log-in by the Hub's OAuth, one look, errors in words."""
+
+    told = GlanceView()
 
     def set_default_headers(self) -> None:
         self.set_header("Cache-Control", "no-store")
@@ -53,6 +60,7 @@ class PageHandler(Handler):
     async def sign_in(self) -> Viewer:
         viewer = await self.identify()
         if viewer is not None:
+            await self.look_at_notices(viewer)
             return viewer
         if self.request.method in ("GET", "HEAD") and not self.cookie_refused():
             self.redirect(self.get_login_url())
@@ -60,6 +68,14 @@ class PageHandler(Handler):
         raise Problem(
             403, Why.XSRF, _("This form is too old, or did not come from this page. Reload it and send it again.")
         )
+
+    async def look_at_notices(self, viewer: Viewer) -> None:
+        """What the head of a page shows of them; a book that does not answer is the page's own matter to tell."""
+        if self.request.method in ("GET", "HEAD"):
+            try:
+                self.told = await self.in_thread(glance, self.parts, viewer)
+            except BerthError as error:
+                log.warning("Unread notices cannot be counted: %s", error)
 
     # ---- answers ----
 
@@ -88,6 +104,7 @@ class PageHandler(Handler):
                 groups=groups_for(self.parts.groups, viewer),
                 xsrf_token=self.xsrf_token.decode("ascii"),
                 flash=self.take_flash(),
+                told=self.told,
                 **values,
             )
         )

@@ -13,6 +13,7 @@ from zoneinfo import ZoneInfo
 from quota.errors import BerthError, Refused
 from quota.groups import Group
 from quota.ports import Clock, Nobody, Notifier
+from quota.telling import Telling
 
 if TYPE_CHECKING:
     from jupyterhub.services.auth import HubOAuth
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from quota.bank import Bank
     from quota.book import Book
     from quota.farewells import Farewells
+    from quota.inbox import Inbox
     from quota.leases import Lease
     from quota.rows import Rows
     from quota.schedules import Schedules
@@ -123,7 +125,8 @@ class ServiceParts:
     outlive it. `templates` is the folder of the site's own, `groups` are those of its settings. `offered` names the
     profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
     server of a lease may run, None is no limit. `way_out` is how a server is stopped; None gives it no time to save.
-    `keep_most` is how far ahead a user may keep an unused server; None: not at all. `notifier` tells people.
+    `keep_most` is how far ahead a user may keep an unused server; None: not at all. `notifier` tells people,
+    and `telling` is what the site opens to them for that.
     `most_starts`: of one user so many scheduled starts may wait at a time; 0: nobody schedules any.
     `cookie_secret` should outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's
     environment of a managed service says.
@@ -152,6 +155,7 @@ class ServiceParts:
     keep_most: timedelta | None = timedelta(hours=3)
     notifier: Notifier = field(default_factory=Nobody)
     most_starts: int = 10
+    telling: Telling = field(default_factory=Telling)
     hub_auth: HubOAuth | None = None
 
     @cached_property
@@ -188,6 +192,13 @@ class ServiceParts:
         from quota.appeals import Appeals
 
         return Appeals(self.bank, self.notifier)
+
+    @cached_property
+    def inbox(self) -> Inbox:
+        """What people were told and how they want to be told, in the same book."""
+        from quota.inbox import Inbox
+
+        return Inbox(self.book.store, self.clock)
 
     @cached_property
     def wishes(self) -> Wishes:

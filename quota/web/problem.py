@@ -40,6 +40,7 @@ class Why(StrEnum):
     APPEAL_IMPOSSIBLE = "appeal-impossible"
     APPEAL_MADE = "appeal-made"
     WORDS_NEEDED = "words-needed"
+    NO_CHANNEL = "no-channel"
     KEEP_OFF = "keep-off"
     KEEP_TOO_LONG = "keep-too-long"
     KEEP_NO_CREDIT = "keep-no-credit"
@@ -99,6 +100,7 @@ STATUS: Mapping[Why, int] = {
     Why.APPEAL_IMPOSSIBLE: 409,
     Why.APPEAL_MADE: 409,
     Why.WORDS_NEEDED: 409,
+    Why.NO_CHANNEL: 409,
     Why.KEEP_OFF: 409,
     Why.KEEP_TOO_LONG: 409,
     Why.KEEP_NO_CREDIT: 409,

@@ -36,6 +36,7 @@ ALWAYS = frozenset(
         "xsrf_token",
         "flash",
         "groups",
+        "told",
     }
 )
 

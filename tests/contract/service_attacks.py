@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
@@ -15,13 +15,24 @@ import sqlalchemy as sa
 
 from quota import schema
 from quota.api.routes import ADDRESSES
-from quota.web.pages import PAGE_ROUTES
+from quota.web.app import PAGES
 from tests.contract.service_reading import xsrf
 from tests.fakes.book import Desk
 from tests.fakes.service import Service
 
-#: Every form of the pages: its route, an address, what it sends, and the page it is on.
+#: Every form of the pages: its route, an address, what it sends, and the page it is on. `{lease}` is a running lease,
+#: `{ended}` one that is over, `{doubted}` one of the administrator's own that the site has ended, `{mine}` a start that
+#: they have scheduled.
 FORMS: dict[str, tuple[str, dict[str, str], str]] = {
+    "lease/L/wish": ("lease/{lease}/wish", {"do": "when-done"}, "lease/{lease}"),
+    "lease/L/appeal": ("lease/{doubted}/appeal", {"words": "It was training."}, "lease/{doubted}"),
+    "admin/appeal": ("admin/appeal", {"lease": "{doubted}", "do": "deny", "answer": "It was not."}, "admin"),
+    "notices/read": ("notices/read", {}, "notices"),
+    "notices/preferences": ("notices/preferences", {"digest": "daily", "language": "en"}, "notices"),
+    "notices/test": ("notices/test", {}, "notices"),
+    "starts/add": ("starts/add", {"at": "2026-03-03T08:00", "profile": "cpu"}, "starts"),
+    "starts/move": ("starts/move", {"id": "{mine}", "at": "2026-03-03T09:00"}, "starts"),
+    "starts/cancel": ("starts/cancel", {"id": "{mine}"}, "starts"),
     "lease/L/stop": ("lease/{lease}/stop", {}, "lease/{lease}/stop"),
     "lease/L/refund": ("lease/{ended}/refund", {"credits": "0.1", "note": "x"}, "lease/{ended}"),
     "admin/grant": ("admin/grant", {"account": "alice", "credits": "5"}, "admin"),
@@ -69,9 +80,17 @@ ONES_OWN = {"POST scheduled-starts"}
 SAFE = {"GET", "HEAD", "OPTIONS"}
 
 
+def forms(ids: Mapping[str, str]) -> list[tuple[str, dict[str, str], str]]:
+    """`FORMS` with the ids of a test's leases: address, fields, page."""
+    return [
+        (path.format(**ids), {name: value.format(**ids) for name, value in fields.items()}, page.format(**ids))
+        for path, fields, page in FORMS.values()
+    ]
+
+
 def forms_there_are() -> set[str]:
     """Routes of the pages that take something by POST, with L for a lease's id."""
-    takes = {route for route, handler in PAGE_ROUTES if "post" in vars(handler) or _inherits_post(handler)}
+    takes = {route for route, handler in PAGES if "post" in vars(handler) or _inherits_post(handler)}
     return {re.sub(r"\([^)]*\)", "L", route) for route in takes}
 
 

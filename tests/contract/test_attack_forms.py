@@ -15,13 +15,18 @@ import httpx
 import pytest
 from tornado.web import create_signed_value
 
-from quota.leases import Lease
+from quota.leases import Lease, StopReason
+from quota.notices import stopped
+from quota.outbox import Outbox
+from quota.routing import MAIL
 from quota.schedules import Schedules
+from quota.telling import Telling
 from tests.contract.service_attacks import (
     FORMS,
     ONES_OWN,
     WRITES,
     everything,
+    forms,
     forms_there_are,
     logged_in,
     token_of,
@@ -38,7 +43,10 @@ Ids = dict[str, str]
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
     with open_desk(tmp_path) as desk:
         desk.devices(2)
-        async with open_service(desk) as found:
+        channels = {MAIL}
+        put = Outbox(desk.store, desk.clock, channels).put
+        telling = Telling(frozenset(channels), True, lambda user, _: f"{user}@example.org", put=put)
+        async with open_service(desk, telling=telling) as found:
             for name in ("alice", "mallory"):
                 found.hub.add_user(name)
             found.hub.add_user("boss", admin=True)
@@ -52,14 +60,17 @@ def desk(service: Service) -> Desk:
 
 @pytest.fixture
 def ids(desk: Desk) -> Ids:
-    """A running lease of alice's and one that has ended."""
+    """A running lease of alice's, one that has ended, and one of boss's that was stopped, of which boss is told;
+    a start that waits for each of the two."""
     ended: Lease = desk.session(3600, profile="test")
     for name in ("boss", "mallory"):
         desk.bank.ensure_account(name)
-    waits = Schedules(desk.store, desk.clock).add(
-        "alice", "", {"profile": "cpu"}, desk.now + timedelta(days=1), "alice"
-    )
-    return {"lease": desk.run(profile="test").id, "ended": ended.id, "start": waits.id}
+    morning, starts = desk.now + timedelta(days=1), Schedules(desk.store, desk.clock)
+    theirs, mine = (starts.add(user, "", {"profile": "cpu"}, morning, user).id for user in ("alice", "boss"))
+    doubted = desk.end(desk.run("boss", profile="test"), StopReason.IDLE)
+    Outbox(desk.store, desk.clock).put(stopped(doubted, desk.now))
+    running = desk.run(profile="test").id
+    return {"lease": running, "ended": ended.id, "doubted": doubted.id, "start": theirs, "mine": mine}
 
 
 def test_every_form_and_every_write_is_attacked_here() -> None:
@@ -104,13 +115,13 @@ async def test_no_form_is_obeyed_without_its_own_token(
     stolen = other.cookies.get("_xsrf") or ""
     assert stolen
     before = everything(desk)
-    for token, (path, fields, _) in product(({}, {"_xsrf": "\x00é"}, {"_xsrf": stolen}), FORMS.values()):
-        answer = await boss.post(path.format(**ids), data={**fields, **token}, headers=mark)
+    for token, (path, fields, _) in product(({}, {"_xsrf": "\x00é"}, {"_xsrf": stolen}), forms(ids)):
+        answer = await boss.post(path, data={**fields, **token}, headers=mark)
         assert answer.status_code in (400, 403), (path, token)
-    for path, fields, _ in FORMS.values():
-        in_address = await boss.post(path.format(**ids), params={**fields, "_xsrf": stolen}, headers=mark)
+    for path, fields, _ in forms(ids):
+        in_address = await boss.post(path, params={**fields, "_xsrf": stolen}, headers=mark)
         assert in_address.status_code in (400, 403), path
-        header = await boss.post(path.format(**ids), data=fields, headers={**mark, "X-XSRFToken": stolen})
+        header = await boss.post(path, data=fields, headers={**mark, "X-XSRFToken": stolen})
         assert header.status_code in (400, 403), path
     assert everything(desk) == before
     assert service.hub.stopped == []
@@ -119,10 +130,10 @@ async def test_no_form_is_obeyed_without_its_own_token(
 async def test_the_same_forms_with_their_token_do_work(service: Service, desk: Desk, ids: Ids) -> None:
     """The control: the attempts above fail for want of the token, not for a mistake in them."""
     boss = await logged_in(service, "boss")
-    for path, fields, page in FORMS.values():
+    for path, fields, page in forms(ids):
         before = everything(desk)
-        token = await token_of(boss, page.format(**ids))
-        answer = await boss.post(path.format(**ids), data={**fields, "_xsrf": token}, headers=FORM)
+        token = await token_of(boss, page)
+        answer = await boss.post(path, data={**fields, "_xsrf": token}, headers=FORM)
         assert answer.status_code == 200 and everything(desk) != before, path
 
 
@@ -131,10 +142,10 @@ async def test_a_form_is_nothing_that_a_link_can_send(service: Service, desk: De
     boss = await logged_in(service, "boss")
     token = await token_of(boss)
     before = everything(desk)
-    for path, fields, _ in FORMS.values():
+    for path, fields, _ in forms(ids):
         for method, more in (("GET", {}), ("HEAD", {}), ("GET", {"X-HTTP-Method-Override": "POST"})):
             query = {**fields, "_xsrf": token, "_method": "POST"}
-            answer = await boss.request(method, path.format(**ids), params=query, headers=more)
+            answer = await boss.request(method, path, params=query, headers=more)
             assert answer.status_code < 500
     assert everything(desk) == before
 
@@ -145,14 +156,14 @@ async def test_a_form_in_another_dress_is_none(service: Service, desk: Desk, ids
     boss = await logged_in(service, "boss")
     token = await token_of(boss)
     before = everything(desk)
-    for path, fields, _ in FORMS.values():
+    for path, fields, _ in forms(ids):
         text = "&".join(f"{name}={value}" for name, value in {**fields, "_xsrf": token}.items())
         parts = "".join(
             f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
             for name, value in {**fields, "_xsrf": token}.items()
         )
         for body in (text, parts + "--x--\r\n"):
-            answer = await boss.post(path.format(**ids), content=body, headers={**FORM, "Content-Type": kind})
+            answer = await boss.post(path, content=body, headers={**FORM, "Content-Type": kind})
             assert answer.status_code in (400, 403, 415), path
     assert everything(desk) == before
 
@@ -272,7 +283,7 @@ async def test_planted_cookies_make_no_token_good(service: Service, desk: Desk, 
     bare_client = service.browser()
     bare_client.follow_redirects = False
     before = everything(desk)
-    for path, fields, _ in FORMS.values():
+    for path, fields, _ in forms(ids):
         for plant in ("_xsrf", "service-berth-oauth-state", "jupyterhub-session-id", "berth-flash"):
             mine = cookies_of(boss) | {plant: theirs.get(plant, theirs["_xsrf"])}
             header = "; ".join(f"{name}={value}" for name, value in mine.items())
@@ -280,7 +291,7 @@ async def test_planted_cookies_make_no_token_good(service: Service, desk: Desk, 
             for cookies in (header, doubled):
                 sent = {**fields, "_xsrf": theirs["_xsrf"]}
                 headers = {**FORM, "Cookie": cookies}
-                answer = await bare_client.post(path.format(**ids), data=sent, headers=headers)
+                answer = await bare_client.post(path, data=sent, headers=headers)
                 assert answer.status_code in (302, 400, 403), (path, plant)
                 assert "oauth_callback" in answer.headers.get("location", "oauth_callback")
     assert everything(desk) == before

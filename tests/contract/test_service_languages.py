@@ -59,6 +59,16 @@ async def test_no_page_has_words_of_its_own(tmp_path: Path) -> None:
             desk.wind_up(desk.book.acknowledge(ended.id, "boot-1"))
             browser = service.browser("boss")
             browser.headers["Accept-Language"] = "zh"
-            paths = ("", "?account=alice", "board", "admin", f"lease/{ended.id}", f"lease/{idle.id}", "nothing-here")
+            paths = (
+                "",
+                "?account=alice",
+                "board",
+                "admin",
+                "starts",
+                "notices",
+                f"lease/{ended.id}",
+                f"lease/{idle.id}",
+                "nothing-here",
+            )
             found = {path: bare(words(await browser.get(path))) for path in (*paths, f"lease/{idle.id}/stop")}
             assert {path: told for path, told in found.items() if told} == {}
