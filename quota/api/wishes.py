@@ -137,7 +137,7 @@ class WhenDone(WishHandler):
         problems=(Why.NOT_FOUND, Why.NOT_RUNNING, Why.CHANGED),
     )
     async def put(self, lease_id: str) -> Wish:
-        """Once no kernel runs code, no program lives in a terminal, and all has been quiet for a minute."""
+        """Once no kernel runs code, no program lives, and all has been quiet for a minute."""
         return self.shape(lease_id, await wish_actions.when_done(self, lease_id, True))
 
     @operation(
