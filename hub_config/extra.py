@@ -16,6 +16,7 @@ from traitlets import HasTraits, TraitError
 from traitlets.config import Configurable
 
 from hub_config import placeholders
+from hub_config.keep_on_home import KeepHandler
 from spawner.gpu_spawner import GpuSpawner
 
 #: Traits of the application that name the classes whose sections are looked at.
@@ -44,6 +45,8 @@ def _lost(config: Config) -> Iterator[str]:
     for name in _SERVICES:
         if name not in there:
             yield f"c.JupyterHub.services has lost {name!r}; add yours with c.JupyterHub.services.append(…)"
+    if not any(len(each) > 1 and each[1] is KeepHandler for each in hub["extra_handlers"]):
+        yield "c.JupyterHub.extra_handlers has lost Berth's own; add yours with c.JupyterHub.extra_handlers.append(…)"
     for name in _VARIABLES:
         if name not in hub["template_vars"]:
             yield f"c.JupyterHub.template_vars has lost {name!r}; add yours with c.JupyterHub.template_vars.update(…)"

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hub_config import auth_presets, compose, extra, guards, logs, managed, proxy, roles, starts
+from hub_config import auth_presets, compose, extra, guards, keep_on_home, logs, managed, proxy, roles, starts
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
 from hub_config.datafolder import BOOK_PASSWORD, MAIL_SECRET
@@ -37,6 +37,7 @@ def configure(c: Any, made: Parts, ports: Ports, host: str, boot: str) -> None:
     configure_spawner(c, made, ports, boot)
     configure_services(c, made, ports)
     configure_pages(c, made)
+    keep_on_home.configure(c, made)
     guards.guard_pages(c)
 
 
@@ -126,8 +127,16 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
 def configure_pages(c: Any, made: Parts) -> None:
     async def berth_home(user: Any) -> Any:
         try:
-            now, most = made.clock.now(), made.settings.schedule.most
-            return await asyncio.to_thread(home_view, made.book, made.bank, made.rows, user.name, now, most_starts=most)
+            return await asyncio.to_thread(
+                home_view,
+                made.book,
+                made.bank,
+                made.rows,
+                user.name,
+                made.clock.now(),
+                most_starts=made.settings.schedule.most,
+                keep_most=made.settings.idle.keep_most,
+            )
         except Refused:  # the book does not answer: the page says so and still starts and stops servers
             return None
 

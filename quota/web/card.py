@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from quota.appeals import Appeal, may_appeal, proposed
 from quota.i18n import N_, _, _n
@@ -147,9 +147,11 @@ def _lost(row: Mapping[str, Any]) -> Kept:
 
 
 def resume_path(lease: Lease) -> str:
-    """The start page of the same server, with what was chosen last; its kit then offers what it saved."""
+    """The start page of the same server, which selects what this lease had; its kit then offers what it saved. Behind
+    the #, as the Hub takes what stands in a query for the options of a start."""
     user, server = quote(lease.holder.user, safe=""), quote(lease.holder.server, safe="")
-    return f"spawn/{user}/{server}" if server else f"spawn/{user}"
+    had = urlencode({"profile": lease.profile, "image": lease.image, "payer": lease.account}, quote_via=quote)
+    return f"spawn/{user}/{server}#{had}" if server else f"spawn/{user}#{had}"
 
 
 def appeal_view(appeal: Appeal) -> AppealView:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 from quota.account_views import AccountView
@@ -25,6 +25,7 @@ from quota.web.lines import burn, lease_row
 from quota.web.period import month_of
 from quota.web.room import Room, rooms
 from quota.web.snapshot import Snapshot
+from quota.web.wish_words import steps_within
 from quota.web.words import clock_words, credits_words, instant, server_words, share_words, stop_words
 from quota.wishes import Wishes
 
@@ -59,6 +60,7 @@ class HomeServer:
     per_hour: str
     wishes: tuple[str, ...]
     can_wish: bool
+    steps: tuple[tuple[int, str], ...] = ()  # for so many seconds it may be kept by a button with these words
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +108,11 @@ def home_view(
     zone: str | None = None,
     *,
     most_starts: int = 10,
+    keep_most: timedelta | None = timedelta(hours=3),
 ) -> HomeView:
     """The cards of one user. Blocks: call it in a thread. Makes the account on the first look; `zone` is by default
-    the bank's, `most_starts` is how many starts somebody may have waiting. Raises `Refused(BOOK_UNAVAILABLE)`."""
+    the bank's, `most_starts` is how many starts somebody may have waiting, `keep_most` for how long a server may be
+    kept (None: not at all). Raises `Refused(BOOK_UNAVAILABLE)`."""
     bank.ensure_account(user_name)
     account = bank.account(user_name)
     leases = book.leases(user=user_name, limit=50)
@@ -136,7 +140,7 @@ def home_view(
         asof=clock_words(now, tz),
         zone=tz.key,
         notices=_notices(live, seen, tz),
-        servers={lease.holder.server: _server(lease, seen, tz) for lease in live},
+        servers={lease.holder.server: _server(lease, seen, tz, keep_most) for lease in live},
         ended=_newest(book, bank, rows, [lease for lease in leases if not lease.live][:RECENT], seen, tz),
         starts=_starts(book, user_name, tz) if most_starts else None,
     )
@@ -194,8 +198,9 @@ def _notices(live: list[Lease], seen: Snapshot, tz: ZoneInfo) -> tuple[HomeNotic
     return tuple(found)
 
 
-def _server(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeServer:
+def _server(lease: Lease, seen: Snapshot, tz: ZoneInfo, keep_most: timedelta | None) -> HomeServer:
     row = lease_row(lease, seen)
+    runs = lease.state is State.RUNNING and lease.target is Target.RUN
     return HomeServer(
         lease=lease.id,
         profile=row.profile,
@@ -207,7 +212,8 @@ def _server(lease: Lease, seen: Snapshot, tz: ZoneInfo) -> HomeServer:
         charged=credits_words(row.charged_micro),
         per_hour=row.per_hour,
         wishes=row.wishes,
-        can_wish=lease.state is State.RUNNING and lease.target is Target.RUN,
+        can_wish=runs,
+        steps=steps_within(keep_most) if runs else (),
     )
 
 

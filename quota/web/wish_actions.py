@@ -10,11 +10,10 @@ from quota.errors import NotFound
 from quota.groups import group_of
 from quota.i18n import _
 from quota.leases import Lease, Target
-from quota.said import duration_said
 from quota.web.base import Handler
 from quota.web.parts import ServiceParts, Viewer
 from quota.web.problem import STATUS, Problem, Why
-from quota.web.words import clock_words
+from quota.web.wish_words import refused_words
 from quota.wishing import Wished, WishRefused
 
 _REASONS = {
@@ -84,22 +83,4 @@ def refused(parts: ServiceParts, error: WishRefused) -> Problem:
     """Why a wish is not granted, and what would be."""
     reason = _REASONS[error.code]
     offer = None if error.offer is None else int(error.offer.total_seconds())
-    return Problem(STATUS[reason], reason, _words(parts, error), offer=offer)
-
-
-def _words(parts: ServiceParts, error: WishRefused) -> str:
-    span = "" if error.offer is None else duration_said(error.offer)
-    latest = "" if error.latest is None else clock_words(error.latest, parts.tz)
-    if error.code == "off":
-        return _("This site does not let unused servers be kept: the idle rules hold for everybody.")
-    if error.code == "too-long":
-        return _("A server can be kept for %(span)s from now at most.", span=span)
-    if error.code == "no-credit" and span:
-        return _("There is not enough credit to keep it for so long. It suffices for %(span)s.", span=span)
-    if error.code == "no-credit":
-        return _("There is not enough credit to keep it. Ask an administrator for credit, or save your work now.")
-    if error.code == "too-soon":
-        return _("The end must be at least one minute from now.")
-    if error.code == "too-late":
-        return _("It is stopped at %(time)s anyway, as it reaches the longest time it may run.", time=latest)
-    return _("Only a server that runs, and is not being stopped, can be kept or given an end.")
+    return Problem(STATUS[reason], reason, refused_words(error, parts.tz), offer=offer)

@@ -11,7 +11,7 @@ from quota.web.base import endpoint
 from quota.web.fields import moment, wrong
 from quota.web.pages import LEASE, PageHandler
 from quota.web.problem import Problem
-from quota.web.wish_words import bounded_words
+from quota.web.wish_words import kept_words
 from quota.web.words import clock_words
 
 MOST_SECONDS = 366 * 86400
@@ -56,11 +56,7 @@ class WishForm(PageHandler):
         raise wrong("do", _("this is none of the page's buttons"))
 
     async def _keep(self, lease_id: str, span: timedelta) -> str:
-        wished = await wish_actions.keep(self, lease_id, span)
-        assert wished.wish.keep_until is not None
-        time = clock_words(wished.wish.keep_until, self.parts.tz)
-        kept = _("It is kept until %(time)s; what that costs is held.", time=time)
-        return sentences(kept, bounded_words(wished.bounded))
+        return kept_words(await wish_actions.keep(self, lease_id, span), self.parts.tz)
 
 
 WISH_ROUTES: list[tuple[str, type[PageHandler]]] = [(LEASE + "/wish", WishForm)]

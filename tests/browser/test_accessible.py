@@ -29,6 +29,7 @@ PAGES = {
     "missing": "/hub/no-such-page",
     "usage": "/services/berth/",
     "board": "/services/berth/board",
+    "starts": "/services/berth/starts",
     "desk": "/services/berth/admin",
     "interface": "/services/berth/interface",
     "service-missing": "/services/berth/lease/no-such-lease",

@@ -81,7 +81,7 @@ async def test_the_receipt_tells_why_what_was_seen_and_what_was_saved(service: S
     assert "The server&#39;s own kit says what it saved, and what it could not." in page
     assert EVIL not in page and "&lt;script&gt;" in page
     assert "x0 in train.ipynb" in page and "A thread cannot be saved." in page and "3 more" in page
-    assert 'href="/hub/spawn/alice/my%20lab"' in page
+    assert 'href="/hub/spawn/alice/my%20lab#profile=test&amp;image=env&amp;payer=alice"' in page
     assert "This was wrong" in page
 
 
@@ -97,7 +97,7 @@ async def test_home_has_the_newest_as_a_card(service: Service, desk: Desk) -> No
     assert (newest.lease, before.card) == (lease.id, None)
     assert newest.card is not None
     assert [row.name for row in newest.card.lost] == ["x0 in train.ipynb"]
-    assert (newest.card.resume, newest.card.may_appeal) == ("spawn/alice", True)
+    assert (newest.card.resume, newest.card.may_appeal) == ("spawn/alice#profile=test&image=env&payer=alice", True)
     assert dict(newest.card.evidence)["Limit"] == "30 min"
 
 

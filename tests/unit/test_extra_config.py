@@ -40,6 +40,7 @@ def own_service(c: Any) -> None:
     c.JupyterHub.services.append({"name": "mine", "url": "http://127.0.0.1:9"})
     c.JupyterHub.load_roles.append({"name": "more", "scopes": ["self"]})
     c.JupyterHub.template_vars.update({"announcement": "Friday"})
+    c.JupyterHub.extra_handlers.append((r"/mine", object))
 
 
 def own_settings(c: Any) -> None:
@@ -64,6 +65,10 @@ def lost_services(c: Any) -> None:
 
 def lost_variables(c: Any) -> None:
     c.JupyterHub.template_vars = {"announcement": "Friday"}
+
+
+def lost_handlers(c: Any) -> None:
+    c.JupyterHub.extra_handlers = [(r"/mine", object)]
 
 
 def other_spawner(c: Any) -> None:
@@ -91,6 +96,10 @@ def placeholder(c: Any) -> None:
     [
         (lost_services, "c.JupyterHub.services has lost 'berth'; add yours with c.JupyterHub.services.append(…)"),
         (lost_variables, "c.JupyterHub.template_vars has lost 'berth_home'; add yours with"),
+        (
+            lost_handlers,
+            "c.JupyterHub.extra_handlers has lost Berth's own; add yours with c.JupyterHub.extra_handlers.",
+        ),
         (other_spawner, "c.JupyterHub.spawner_class = SimpleLocalProcessSpawner: servers would hold no lease"),
         (typo, "c.JupyterHub.activ_server_limit: JupyterHub has no such setting; did you mean active_server_limit?"),
         (typo_of_ours, "c.GpuSpawner.stop_grcae: GpuSpawner has no such setting; did you mean stop_grace?"),

@@ -15,6 +15,7 @@ from jupyterhub._data import DATA_FILES_PATH
 
 from hub_config.hub_words import HubWords
 from quota.leases import StopReason
+from quota.schedules import Schedules
 from quota.web.home import HomeView, home_view
 from tests.fakes.book import Desk, open_desk
 
@@ -49,6 +50,25 @@ def test_running_servers_are_found_by_the_hubs_names(desk: Desk) -> None:
     assert found.servers[""].since == "2 Mar 2026, 17:00:00"
     assert found.per_hour == "0.50"
     assert view(desk, "bob").servers == {}
+
+
+def test_starts_that_wait_and_buttons_to_keep(desk: Desk) -> None:
+    schedules = Schedules(desk.store, desk.clock)
+    for hours, server in ((5, "two"), (2, ""), (1, "three")):
+        start = schedules.add("alice", server, {"profile": "cpu"}, desk.now + timedelta(hours=hours), "alice")
+    schedules.cancel(start.id)
+    schedules.add("bob", "", {"profile": "cpu"}, desk.now + timedelta(hours=1), "bob")
+    assert view(desk).starts == (
+        "2 Mar 2026, 11:00:00 · default server · cpu",
+        "2 Mar 2026, 14:00:00 · two · cpu",
+    )
+    desk.run(profile="test")
+    desk.book.request_stop(desk.run(server="two", profile="test").id, StopReason.IDLE)
+    servers = view(desk).servers
+    assert servers[""].steps == ((3600, "Keep it for 1 h"), (10800, "Keep it for 3 h"))
+    assert servers["two"].steps == ()
+    found = home_view(desk.book, desk.bank, desk.rows, "alice", desk.now, most_starts=0, keep_most=None)
+    assert (found.starts, found.servers[""].steps, found.servers[""].can_wish) == (None, (), True)
 
 
 def test_a_warning_comes_with_its_deadline_and_an_end_with_its_reason(desk: Desk) -> None:
@@ -130,6 +150,8 @@ async def test_the_home_page_has_the_hubs_buttons_and_berths_cards(desk: Desk) -
         "new-server-btn",
         'id="berth-burn">At this rate until about ',
         'id="berth-free"',
+        'id="berth-starts"',
+        'data-seconds="3600"',
     ):
         assert part in page
     assert 'id="berth-available">99.' in page
