@@ -1,7 +1,7 @@
 """A hostile kit: what a user's server may say to service `berth`, and what it can never reach by saying it.
 
 A user can forge the reports of their own server: all that it may gain is that an idle server of theirs counts as used,
-and is paid for. (A longest age, whatever a server says, is not there yet.)
+and is paid for, up to the longest life that a site sets (`test_attack_hostile_kit`).
 """
 
 from __future__ import annotations
