@@ -6,6 +6,7 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar
 
+from quota.cards import Cards
 from quota.delivery import Channel, Message, Worker
 from quota.inbox import Inbox
 from quota.outbox import Deliveries, Outbox
@@ -115,8 +116,9 @@ def channels_of(made: Parts) -> list[Channel]:
 
 def worker_of(made: Parts) -> Worker:
     """What sends notices, in service `berth`. Raises `SettingsError`."""
+    outbox = outbox_of(made)
     return Worker(
-        outbox_of(made),
+        outbox,
         Deliveries(made.store, made.clock),
         Inbox(made.store, made.clock),
         made.alerts,
@@ -124,6 +126,7 @@ def worker_of(made: Parts) -> Worker:
         channels_of(made),
         site_url(made),
         made.settings.site.name,
+        also=[Cards(made.store, made.clock, outbox.put).look],
     )
 
 

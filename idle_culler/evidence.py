@@ -9,6 +9,7 @@ from enum import StrEnum
 
 from idle_culler.signals import Known, Memory, NotApplicable, Signals, Unknown, remember
 from quota import told
+from quota.told import span as span
 from quota.wish import Wish
 
 #: Percent of one core above which a server's programs count as in use; the agent's `cpu_active_at` has the same.
@@ -50,20 +51,6 @@ class Evidence:
 
 
 # ---- for people ------------------------------------------------------------------------------------------------------
-
-
-def span(length: timedelta) -> str:
-    """A length of time for people: "45 s", "29 min", "5 h 12 min", "4 d 2 h"."""
-    seconds = max(0, int(length.total_seconds()))
-    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
-    if minutes < 2:
-        return told.SECONDS % {"seconds": seconds}
-    if hours < 1:
-        return told.MINUTES % {"minutes": minutes}
-    if days < 1:
-        hm = {"hours": hours, "minutes": minutes % 60}
-        return (told.HOURS_MINUTES if minutes % 60 else told.HOURS) % hm
-    return (told.DAYS_HOURS if hours % 24 else told.DAYS) % {"days": days, "hours": hours % 24}
 
 
 def in_use(signals: Signals, now: datetime) -> tuple[Rule, str] | None:

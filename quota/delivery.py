@@ -38,6 +38,7 @@ TITLES: Final[dict[str, str]] = {
     NoticeKind.MAX_AGE_WARNING: N_("Your server will be stopped soon: it has run as long as it may"),
     NoticeKind.MAX_AGE_STOP: N_("Your server is being stopped: it has run as long as it may"),
     NoticeKind.STOPPED: N_("Your server has ended"),
+    NoticeKind.OWN_STOP: N_("Your server has ended, as you asked"),
     NoticeKind.APPEAL_MADE: N_("Somebody says that a stop was wrong"),
     NoticeKind.APPEAL_DECIDED: N_("What became of your appeal"),
     NoticeKind.START_DONE: N_("Your server was started as scheduled"),
@@ -84,7 +85,8 @@ class Channel(Protocol):
 
 
 class Worker:
-    """Delivers until it is stopped. `url` is the site's address, before the links."""
+    """Delivers until it is stopped. `url` is the site's address, before the links; `also` is what is called as often,
+    each in a thread of its own."""
 
     def __init__(
         self,
@@ -96,15 +98,20 @@ class Worker:
         channels: Sequence[Channel],
         url: str,
         site: str = "Berth",
+        also: Sequence[Callable[[], object]] = (),
     ) -> None:
         self._outbox, self._deliveries, self._inbox, self._alerts = outbox, deliveries, inbox, alerts
         self._clock, self._channels, self._url, self._site = clock, tuple(channels), url.rstrip("/"), site
         self._owner = f"worker-{secrets.token_hex(8)}"
-        self._stopped = threading.Event()
+        self._also, self._stopped = tuple(also), threading.Event()
 
     def start(self, every: float = LOOK_SECONDS) -> Callable[[], None]:
         """Run in threads until the returned function is called, which waits a moment for what is under way."""
-        looks = [self._watch, *((lambda channel=channel: self.look(channel)) for channel in self._channels)]
+        looks = [
+            self._watch,
+            *self._also,
+            *((lambda channel=channel: self.look(channel)) for channel in self._channels),
+        ]
         threads = [threading.Thread(target=self._run, args=(look, every), daemon=True) for look in looks]
         for thread in threads:
             thread.start()

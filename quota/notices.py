@@ -15,6 +15,7 @@ from typing import Final
 
 from quota import told
 from quota.leases import Lease, StopReason
+from quota.reported import Farewell
 from quota.said import STOP_WORDS
 from quota.units import show_credits
 
@@ -42,6 +43,7 @@ class NoticeKind(StrEnum):
     MAX_AGE_WARNING = "max-age-warning"
     MAX_AGE_STOP = "max-age-stop"
     STOPPED = "stopped"
+    OWN_STOP = "own-stop"
     APPEAL_MADE = "appeal-made"
     APPEAL_DECIDED = "appeal-decided"
     START_DONE = "start-done"
@@ -142,24 +144,65 @@ def stops_now(lease: Lease, kind: NoticeKind, why: str, now: datetime) -> Notice
     return _notice(lease, kind, words, now, f"{kind.value}:{lease.id}:{until.isoformat()}")
 
 
-def stopped(lease: Lease, now: datetime, *, ran: str = "", saved: int | None = None, lost: int | None = None) -> Notice:
-    """The card: it has ended, why, and what it cost. `ran` is a length of time in the book's words; `saved` and `lost`
-    are how many things of its memory the kit kept and could not keep, None where it said nothing."""
-    what = STOP_WORDS[lease.stop_reason] if lease.stop_reason else told.ENDED
-    ended = told.HAS_ENDED_WHY if lease.stop_detail else told.HAS_ENDED
-    lines = [ended % _facts(lease, what=what, why=lease.stop_detail.rstrip("."))]
-    if ran:
-        lines.append(told.HAS_COST % {"span": ran, "amount": show_credits(lease.charged)})
-    if saved is not None and lost is not None:
-        lines.append(told.WAS_SAVED % {"number": saved, "lost": lost})
+def stopped(lease: Lease, now: datetime, heard: Farewell | None = None) -> Notice:
+    """The card of a lease that is settled: it has ended, when, why, what it cost and what was saved. `heard` is what
+    its kit said of that, None where it said nothing; its words may be forged, and reach its own user alone."""
+    lines = [_ended(lease)]
     facts: dict[str, str | int] = {
         "reason": lease.stop_reason.value if lease.stop_reason else "",
         "rule": lease.stop_detail,
         "cost_micro_credits": lease.charged,
     }
-    if saved is not None and lost is not None:
-        facts |= {"saved": saved, "lost": lost}
-    return _notice(lease, NoticeKind.STOPPED, "\n".join(lines), now, f"stopped:{lease.id}", None, **facts)
+    if lease.started_at is not None and lease.ended_at is not None:
+        ran = told.span(lease.ended_at - lease.started_at)
+        lines.append(told.HAS_COST % {"span": ran, "amount": show_credits(lease.charged)})
+    if heard is None:
+        lines.append(told.NOTHING_HEARD)
+    elif heard.done_at is None:
+        lines.append(told.SAVING_CUT)
+    else:
+        facts |= {name: len(_rows(heard, name)) + _count(heard.report.get(f"{name}_left_out")) for name in _LISTS}
+        lines += [told.WAS_SAVED % {"number": facts["saved"], "lost": facts["lost"]}, *_things(heard)]
+    kind = NoticeKind.OWN_STOP if own_stop(lease) else NoticeKind.STOPPED
+    return _notice(lease, kind, "\n".join(lines), now, f"stopped:{lease.id}", None, **facts)
+
+
+def own_stop(lease: Lease) -> bool:
+    """Whether its user ended it by hand, so that nothing of it is news to them."""
+    return lease.stop_reason is StopReason.USER and lease.stop_by in ("", lease.holder.user)
+
+
+_LISTS: Final = ("saved", "lost")
+#: Of each list so many are named; the rest is on the receipt.
+NAMED: Final = 5
+
+
+def _ended(lease: Lease) -> str:
+    why = " ".join(lease.stop_detail.split()).rstrip(".")
+    words = told.HAS_ENDED_WHY if why else told.HAS_ENDED
+    what = STOP_WORDS[lease.stop_reason or StopReason.FAILED]
+    return words % _facts(lease, moment=_moment(lease.ended_at or lease.requested_at), what=what, why=why)
+
+
+def _things(heard: Farewell) -> list[str]:
+    names = [str(row.get("what") or row.get("path") or "") for row in _rows(heard, "saved")]
+    named = ", ".join([name for name in names if name][:NAMED])
+    lines = [told.THINGS_SAVED % {"what": named}] if named else []
+    for row in _rows(heard, "lost")[:NAMED]:
+        where, why = str(row.get("where") or ""), str(row.get("why") or "").rstrip(".")
+        what = ", ".join(filter(None, (str(row.get("what") or ""), where)))
+        if what:
+            lines.append((told.THING_LOST if why else told.THING_LOST_SOMEHOW) % {"what": what, "why": why})
+    return lines
+
+
+def _rows(heard: Farewell, name: str) -> list[Mapping[str, object]]:
+    rows = heard.report.get(name)
+    return [row for row in rows if isinstance(row, Mapping)] if isinstance(rows, list) else []
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def appeal_made(lease: Lease, said: str, now: datetime, link: str = ADMIN_LINK) -> Notice:

@@ -23,7 +23,7 @@ import sqlalchemy as sa
 from quota import schema_stops
 from quota.notices import TO_ADMINS, Notice, NoticeKind
 from quota.ports import Clock
-from quota.routing import Preference, from_choices, route
+from quota.routing import NO_NEWS, Preference, from_choices, route
 from quota.store import Store, insert_new, retried
 from quota.told import booked
 
@@ -73,6 +73,7 @@ def write(
         "words": notice.words,
         "link": notice.link,
         "data": dict(notice.data),
+        "read_at": notice.when if notice.kind in NO_NEWS else None,
     }
     if not insert_new(connection, _NOTICE, values):
         return None

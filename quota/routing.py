@@ -17,7 +17,10 @@ SITE: Final = "site"
 CHANNELS: Final = (MAIL, CHAT)
 
 #: What nobody is written about unless they ask for it: pages say it, or another notice follows.
-QUIET_KINDS: Final = frozenset({*STOPS.values(), NoticeKind.START_DONE})
+QUIET_KINDS: Final = frozenset({*STOPS.values(), NoticeKind.OWN_STOP, NoticeKind.START_DONE})
+
+#: What counts as read from the beginning: its reader did it.
+NO_NEWS: Final = frozenset({NoticeKind.OWN_STOP})
 
 DIGESTS: Final = ("", "hourly", "daily")
 #: When a daily digest is sent, on the site's clock.

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from datetime import timedelta
 from functools import lru_cache
 from typing import Final
 
 from quota import i18n
 from quota.i18n import N_, _
 
-__all__ = ["booked", "retold"]
+__all__ = ["booked", "retold", "span"]
 
 _PLACE = re.compile(r"%\((\w+)\)s|%%")
 #: Values of these names are numbers; of all others any text, which is told again itself.
@@ -106,6 +107,20 @@ HOURS_MINUTES = booked("%(hours)s h %(minutes)s min")
 DAYS = booked("%(days)s d")
 DAYS_HOURS = booked("%(days)s d %(hours)s h")
 
+
+def span(length: timedelta) -> str:
+    """A length of time for people: "45 s", "29 min", "5 h 12 min", "4 d 2 h"."""
+    seconds = max(0, int(length.total_seconds()))
+    minutes, hours, days = seconds // 60, seconds // 3600, seconds // 86400
+    if minutes < 2:
+        return SECONDS % {"seconds": seconds}
+    if hours < 1:
+        return MINUTES % {"minutes": minutes}
+    if days < 1:
+        return (HOURS_MINUTES if minutes % 60 else HOURS) % {"hours": hours, "minutes": minutes % 60}
+    return (DAYS_HOURS if hours % 24 else DAYS) % {"days": days, "hours": hours % 24}
+
+
 # ---- why a lease ended -------------------------------------------------------------------------------------------
 
 CREDIT_GONE = booked("the credit of %(account)s is used up")
@@ -141,10 +156,15 @@ WILL_STOP = booked(
 WILL_SHUT_DOWN = booked(
     "Your server with the profile %(profile)s will be stopped at %(deadline)s, as you asked. Save your work now."
 )
-HAS_ENDED = booked("Your server with the profile %(profile)s has ended. %(what)s.")
-HAS_ENDED_WHY = booked("Your server with the profile %(profile)s has ended. %(what)s: %(why)s.")
+HAS_ENDED = booked("Your server with the profile %(profile)s ended at %(moment)s. %(what)s.")
+HAS_ENDED_WHY = booked("Your server with the profile %(profile)s ended at %(moment)s. %(what)s: %(why)s.")
 HAS_COST = booked("It ran for %(span)s and cost %(amount)s credits.")
+NOTHING_HEARD = booked("It did not say whether it saved anything.")
+SAVING_CUT = booked("It began to save and did not say that it was done.")
 WAS_SAVED = booked("Saved: %(number)s; could not be saved: %(lost)s. The list is on its receipt.")
+THINGS_SAVED = booked("Saved: %(what)s.")
+THING_LOST = booked("Not saved: %(what)s (%(why)s).")
+THING_LOST_SOMEHOW = booked("Not saved: %(what)s.")
 APPEALED = booked("%(user)s says that the end of a server with the profile %(profile)s was wrong.")
 APPEAL_GRANTED = booked(
     "You were right about the end of your server with the profile %(profile)s: %(amount)s credits were given back."

@@ -30,6 +30,7 @@ KIND_WORDS: Final[Mapping[NoticeKind, str]] = {
     NoticeKind.MAX_AGE_WARNING: N_("A server reaches the longest time it may run"),
     NoticeKind.MAX_AGE_STOP: N_("A server is being stopped as it has run as long as it may"),
     NoticeKind.STOPPED: N_("A server has ended: why, what was saved, what it cost"),
+    NoticeKind.OWN_STOP: N_("A server has ended that you stopped yourself"),
     NoticeKind.APPEAL_DECIDED: N_("What you said of a stop was decided"),
     NoticeKind.START_DONE: N_("A server was started as scheduled"),
     NoticeKind.START_FAILED: N_("A scheduled start failed"),

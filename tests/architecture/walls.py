@@ -146,6 +146,7 @@ THIRD_PARTY: dict[str, tuple[str, ...]] = {
         "quota/rows.py",
         "quota/alerts.py",
         "quota/outbox.py",
+        "quota/cards.py",
         "quota/wishes.py",
         "quota/schedules.py",
         "quota/appeals.py",

@@ -206,7 +206,7 @@ async def test_a_test_message_goes_out_and_what_became_of_it_is_told(service: Se
 
 async def test_the_page_speaks_its_reader_s_language(service: Service, desk: Desk) -> None:
     catalogues.load()
-    outbox(desk).put(replace(ENDED, words="Your server with the profile gpu has ended. Stopped by its user."))
+    outbox(desk).put(replace(ENDED, words="Your server with the profile gpu ended at noon. Stopped by its user."))
     alice = service.browser("alice")
     await alice.get("notices")
     page = words(await alice.get("notices", headers={"Accept-Language": "zh-CN"}))
