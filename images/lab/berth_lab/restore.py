@@ -15,6 +15,10 @@ from typing import Any
 
 from berth_lab.serialize_refusals import Refused
 
+#: Tensors of more bytes live in the memory that they were read into, which torch cannot make larger; a copy would need
+#: all of it twice.
+RESIZABLE = 64 * 1024 * 1024
+
 
 class _Here:
     """Into what is restored, while it is."""
@@ -82,6 +86,8 @@ def storage(memory: Any, device: str) -> Any:
         made = torch.UntypedStorage(0)
     else:
         made = torch.frombuffer(memory, dtype=torch.uint8).untyped_storage()
+        if len(memory) <= RESIZABLE:
+            made = torch.UntypedStorage(len(memory)).copy_(made)
     if device == "cpu":
         return made
     try:
@@ -89,6 +95,13 @@ def storage(memory: Any, device: str) -> Any:
     except Exception:
         _here.notes.add(f"Tensors of {device} are in the machine's memory now: that device is not there.")
         return made
+
+
+def with_gradient(make: Any, arguments: tuple[Any, ...], gradient: Any) -> Any:
+    """A tensor and what `backward` has added to it."""
+    made = make(*arguments)
+    made.grad = gradient
+    return made
 
 
 def typed_storage(untyped: Any, dtype: Any) -> Any:

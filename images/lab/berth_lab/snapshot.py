@@ -252,6 +252,7 @@ class _Loading:
 
     def __init__(self, folder: Path, began: float) -> None:
         self.folder, self.began, self.interrupted = folder, began, False
+        self.notes: set[str] = set()
         self.saved: list[dict[str, Any]] = []
         self.lost: list[dict[str, Any]] = []
 
@@ -273,7 +274,7 @@ class _Loading:
         finally:
             reader.close()
         self._in_order(names, found)
-        return _report(self.began, self.saved, self.lost, 0, notes=sorted(notes)[:MOST_NOTES])
+        return _report(self.began, self.saved, self.lost, 0, notes=sorted(notes | self.notes)[:MOST_NOTES])
 
     def _other_python(self, index: dict[str, Any]) -> dict[str, Any]:
         words = f"It was saved by Python {index['python']}; this is {_python()}. Choose an environment with that one."
@@ -293,6 +294,8 @@ class _Loading:
                 self.interrupted = self.interrupted or error.code == "interrupted"
                 if piece["kind"] == "variable":
                     self.lost.append(_row(piece["name"], piece["type"], error))
+                else:
+                    self.notes.add(f"Random numbers of {piece['name']} do not go on as they would have.")
                 continue
             if piece["kind"] == "variable":
                 names[piece["name"]] = value
@@ -310,8 +313,10 @@ class _Loading:
         error, maker = restore.refused(raised), restorer.made_by(raised)
         if error.code != "shares" or maker is None or maker not in errors:
             return error
-        first = errors[maker]
-        return first if first.code == "missing-package" else Refused("shares", f"with {pieces[maker - 1]['name']}")
+        first, made = errors[maker], pieces[maker - 1]
+        if first.code == "missing-package":
+            return first
+        return Refused("shares", f"with {made['name'] if made['kind'] == 'variable' else 'random numbers'}")
 
     def _piece(self, restorer: restore.Restorer, number: int, piece: dict[str, Any], theirs: Mapping[str, Any]) -> Any:
         if self.interrupted:
