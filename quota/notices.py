@@ -235,8 +235,8 @@ def start_done(user: str, server: str, profile: str, schedule: str, now: datetim
 def start_failed(
     user: str, server: str, profile: str, schedule: str, why: str, now: datetime, link: str = HOME_LINK
 ) -> Notice:
-    """A scheduled start could not be made; `why` as the book has it, without a full stop."""
-    words = told.START_NOT_DONE % {"profile": profile, "why": why.rstrip(".")}
+    """A scheduled start could not be made; `why` as the book has it, or in the user's language. Its full stop goes."""
+    words = told.START_NOT_DONE % {"profile": profile, "why": why.rstrip(".。")}
     return _of_start(user, server, profile, schedule, now, link, NoticeKind.START_FAILED, words)
 
 

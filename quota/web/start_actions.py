@@ -13,11 +13,15 @@ from datetime import datetime
 from quota.errors import NotFound
 from quota.groups import group_of, payers_of
 from quota.i18n import _, _n
+from quota.leases import HolderKind
 from quota.schedules import LATEST, ScheduleRefused, Start
 from quota.web.base import Handler
 from quota.web.fields import wrong
 from quota.web.parts import ProfileView
 from quota.web.problem import STATUS, Problem, Why
+
+#: Among so many newest leases are the servers that one is offered.
+LATELY = 50
 
 _REASONS = {
     "off": Why.STARTS_OFF,
@@ -43,10 +47,12 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """What the viewer may choose from at this moment: profiles, and the accounts that may pay, their own first."""
+    """What the viewer may choose from at this moment: profiles, the accounts that may pay, their own first, and the
+    servers that they had lately, the default one ("") first."""
 
     profiles: tuple[ProfileView, ...]
     payers: tuple[str, ...]
+    servers: tuple[str, ...] = ("",)
 
 
 async def choices(handler: Handler) -> Choices:
@@ -57,7 +63,9 @@ async def choices(handler: Handler) -> Choices:
     if parts.offered is not None:
         open_now = await handler.in_thread(parts.offered, name, groups)
         profiles = [each for each in profiles if each.name in open_now]
-    return Choices(tuple(profiles), (name, *payers_of(parts.groups, groups)))
+    had = await handler.in_thread(parts.book.leases, user=name, limit=LATELY)
+    servers = ("", *sorted({each.holder.server for each in had if each.holder.kind is HolderKind.SERVER} - {""}))
+    return Choices(tuple(profiles), (name, *payers_of(parts.groups, groups)), servers)
 
 
 async def mine(handler: Handler, start_id: str) -> Start:
@@ -73,6 +81,8 @@ async def mine(handler: Handler, start_id: str) -> Start:
 
 async def add(handler: Handler, asked: Asked) -> Start:
     """Raises `Problem`."""
+    if "/" in asked.server or not asked.server.isprintable():
+        raise wrong("server", _("this is no name of a server"))
     options = checked(await choices(handler), asked)
     name = handler.viewer.name
     return await _told(handler, handler.parts.schedules.add, name, asked.server, options, asked.at, name)

@@ -58,6 +58,7 @@ class StartsView:
     profiles: tuple[tuple[str, str], ...]
     images: tuple[tuple[str, str], ...]
     payers: tuple[tuple[str, str], ...]
+    servers: tuple[tuple[str, str], ...]
     chosen: Asked
     soonest: str
     latest: str
@@ -81,6 +82,7 @@ class StartsPage(PageHandler):
             profiles=tuple((each.name, profile_words(each)) for each in found.profiles),
             images=tuple((name, _(titles[name]) if titles.get(name) else name) for name in images),
             payers=tuple((each, start_actions.payer_words(each, self.viewer.name)) for each in found.payers),
+            servers=tuple((each, each or _("Default server")) for each in found.servers),
             chosen=Asked(now, self.field("profile"), self.field("image"), self.field("payer")),
             soonest=at_field(now + timedelta(minutes=1), tz),
             latest=at_field(now + LATEST, tz),
@@ -118,7 +120,8 @@ class StartForm(StartsPage):
 
 class AddStart(StartForm):
     async def act(self) -> str:
-        asked = Asked(self.asked_time(), self.field("profile"), self.field("image"), self.field("payer"))
+        said = [self.field(name) for name in ("profile", "image", "payer", "server")]
+        asked = Asked(self.asked_time(), *said)
         start = await start_actions.add(self, asked)
         return _(
             "It will be started at %(time)s. You are told when it was, or why it was not.",

@@ -78,6 +78,18 @@ async def test_a_start_is_scheduled_moved_and_cancelled_by_the_page(service: Ser
     assert service.parts.schedules.due(timedelta(0)) == []
 
 
+async def test_a_server_that_one_had_lately_is_offered(service: Service, alice: str, desk: Desk) -> None:
+    browser = service.browser("alice")
+    assert 'id="start-server"' not in (await browser.get("starts")).text
+    desk.run(server="night")
+    page = await browser.get("starts")
+    assert '<option value="">Default server</option><option value="night">night</option>' in " ".join(
+        page.text.split()
+    ).replace("> <", "><")
+    await post(browser, "starts", "starts/add", at="2026-03-03T08:00", profile="cpu", server="night")
+    assert [each.server for each in service.parts.schedules.of("alice")] == ["night"]
+
+
 async def test_what_is_wrong_with_a_form_is_said_on_the_page(service: Service, alice: str) -> None:
     browser = service.browser("alice")
     for fields, told in (
@@ -90,6 +102,7 @@ async def test_what_is_wrong_with_a_form_is_said_on_the_page(service: Service, a
         ),
         ({"at": "2026-03-03T08:00", "profile": "cpu", "image": "x"}, "this profile does not run it; it runs: env"),
         ({"at": "2026-03-03T08:00", "profile": "cpu", "payer": "bob"}, "you can charge: alice, group:lab"),
+        ({"at": "2026-03-03T08:00", "profile": "cpu", "server": "a/b"}, "this is no name of a server"),
     ):
         page = await post(browser, "starts", "starts/add", **fields)
         assert "Nothing was changed." in words(page) and told in words(page), fields
