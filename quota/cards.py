@@ -18,7 +18,7 @@ from quota import schema, schema_stops
 from quota.errors import BerthError
 from quota.farewells import Farewells
 from quota.leases import HolderKind, Lease
-from quota.notices import Notice, NoticeKind, stopped
+from quota.notices import ENDS, Notice, stopped
 from quota.ports import Clock
 from quota.records import read_leases
 from quota.store import Store, insert_new, retried, upsert
@@ -36,7 +36,7 @@ MOST: Final = 100
 
 _EVENT, _NOTICE, _LEASE = schema.event, schema_stops.notice, schema.lease
 _MARK = sa.select(schema.meta.c.value).where(schema.meta.c.key == META)
-_KINDS: Final = (NoticeKind.STOPPED.value, NoticeKind.OWN_STOP.value)
+_KINDS: Final = tuple(kind.value for kind in ENDS)
 
 
 class Cards:

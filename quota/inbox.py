@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import sqlalchemy as sa
 
-from quota import schema_stops
+from quota import schema, schema_stops
+from quota.leases import State
 from quota.notices import TO_ADMINS, URGENT, NoticeKind
 from quota.ports import Clock
 from quota.routing import Preference, from_choices, to_choices
@@ -17,7 +18,10 @@ from quota.store import Store, retried, upsert
 
 __all__ = ["MOST_COUNTED", "Glance", "Inbox", "Letter"]
 
-_NOTICE, _PREFERENCE = schema_stops.notice, schema_stops.preference
+_NOTICE, _PREFERENCE, _WISH = schema_stops.notice, schema_stops.preference, schema_stops.wish
+_LEASE, _VERDICT = schema.lease, schema.verdict
+#: Warnings of the idle rules, which the next verdict may withdraw.
+RULED: Final = (NoticeKind.IDLE_WARNING, NoticeKind.SHUTDOWN_WARNING, NoticeKind.MAX_AGE_WARNING)
 PAGE: Final = 50
 #: Unread ones are counted up to here: "99+".
 MOST_COUNTED: Final = 100
@@ -74,7 +78,7 @@ class Inbox:
             return _unread(connection, user, admin)
 
     def urgent(self, user: str) -> list[Letter]:
-        """Unread ones on which something can still be done, the latest of each server."""
+        """Unread ones on which something can still be done, the latest of each running server; none withdrawn."""
         with self._store.read() as connection:
             return _urgent(connection, user, self._clock.now())
 
@@ -123,6 +127,15 @@ class Inbox:
             return _letters(connection, chosen)
 
 
+#: The idle rules found since that it is kept, or its user wished so: nothing is coming.
+_WITHDRAWN: Final = sa.or_(
+    sa.and_(_NOTICE.c.kind.in_([kind.value for kind in RULED]), sa.func.coalesce(_VERDICT.c.kind, "") == "keep"),
+    sa.and_(
+        _NOTICE.c.kind == NoticeKind.IDLE_WARNING.value,
+        _WISH.c.keep_until.is_not(None),
+        _WISH.c.keep_until > _NOTICE.c.expires_at,
+    ),
+)
 _COLUMNS: Sequence[sa.ColumnElement[object]] = [_NOTICE.c[name] for name in Letter.__dataclass_fields__]
 
 
@@ -136,11 +149,14 @@ def _unread(connection: sa.Connection, user: str, admin: bool) -> int:
 
 
 def _urgent(connection: sa.Connection, user: str, now: datetime) -> list[Letter]:
-    chosen = sa.select(*_COLUMNS).where(
-        _NOTICE.c.user == user,
-        _NOTICE.c.read_at.is_(None),
-        _NOTICE.c.kind.in_([kind.value for kind in URGENT]),
-        _NOTICE.c.expires_at > now,
+    chosen = (
+        sa.select(*_COLUMNS)
+        .join(_LEASE, _LEASE.c.id == _NOTICE.c.lease_id)
+        .outerjoin(_VERDICT, _VERDICT.c.lease_id == _LEASE.c.id)
+        .outerjoin(_WISH, _WISH.c.lease_id == _LEASE.c.id)
+        .where(_NOTICE.c.user == user, _NOTICE.c.read_at.is_(None), _NOTICE.c.expires_at > now)
+        .where(_NOTICE.c.kind.in_([kind.value for kind in URGENT]), _LEASE.c.state == State.RUNNING.value)
+        .where(~_WITHDRAWN)
     )
     found = _letters(connection, chosen.order_by(_NOTICE.c.id.desc()).limit(PAGE))
     return list({(letter.lease_id, letter.kind): letter for letter in reversed(found)}.values())

@@ -61,6 +61,9 @@ STOPS: Final[Mapping[StopReason, NoticeKind]] = MappingProxyType(
     }
 )
 
+#: What is told when a server has ended.
+ENDS: Final = (NoticeKind.STOPPED, NoticeKind.OWN_STOP)
+
 #: Of these only those count that can still be acted upon; they are never kept for a digest.
 URGENT: Final = frozenset(
     {

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 import sqlalchemy as sa
 
 from quota import schema_stops
-from quota.notices import TO_ADMINS, Notice, NoticeKind
+from quota.notices import ENDS, STOPS, TO_ADMINS, URGENT, Notice, NoticeKind
 from quota.ports import Clock
 from quota.routing import NO_NEWS, Preference, from_choices, route
 from quota.store import Store, insert_new, retried
@@ -48,6 +48,14 @@ _LONGEST_KEY: Final = 255
 
 UNKNOWN = booked("It is not known whether it was sent: the process that was sending it ended")
 TOO_LATE = booked("It could not be sent in time")
+
+
+#: Warnings of a server that has ended since say nothing more: they count as read.
+_SUPERSEDED = sa.update(_NOTICE).where(
+    _NOTICE.c.lease_id == sa.bindparam("over"),
+    _NOTICE.c.read_at.is_(None),
+    _NOTICE.c.kind.in_([kind.value for kind in (*URGENT, *STOPS.values())]),
+)
 
 
 def key_of(notice: Notice) -> str:
@@ -77,6 +85,8 @@ def write(
     }
     if not insert_new(connection, _NOTICE, values):
         return None
+    if notice.kind in ENDS and values["lease_id"]:
+        connection.execute(_SUPERSEDED.values(read_at=now), {"over": values["lease_id"]})
     number = connection.scalar(sa.select(_NOTICE.c.id).where(_NOTICE.c.key == values["key"]))
     assert number is not None
     row = connection.execute(sa.select(_PREFERENCE).where(_PREFERENCE.c.user == notice.user)).mappings().one_or_none()

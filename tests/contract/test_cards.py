@@ -72,7 +72,7 @@ def test_a_reclaimed_server_is_told_of_once_with_rule_evidence_cost_and_what_was
 @pytest.mark.parametrize(
     ("report", "words"),
     [
-        (None, "It did not say whether it saved anything."),
+        (None, "No saving was reported."),
         ({"state": "saving"}, "It began to save and did not say that it was done."),
     ],
 )

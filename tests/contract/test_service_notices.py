@@ -12,12 +12,14 @@ import httpx
 import pytest
 
 from quota import catalogues
-from quota.notices import TO_ADMINS, Notice, NoticeKind, idle_warning
+from quota.leases import StopReason
+from quota.notices import TO_ADMINS, Notice, NoticeKind, idle_warning, stopped
 from quota.outbox import Deliveries, Outbox
 from quota.routing import CHAT, MAIL, Preference
 from quota.sealed import Sealer
 from quota.telling import MOST_TESTS, NotUsable, Telling
 from quota.web.notice_views import PAGE
+from quota.wishing import Bounds, Wishing
 from tests.contract.service_reading import FORM, post, words, xsrf
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.clock import START
@@ -131,6 +133,29 @@ async def test_a_warning_is_on_every_page_until_it_is_read_or_over(service: Serv
     desk.clock.advance(600)
     assert "berth-urgent" not in (await alice.get("board")).text
     assert "urgent" not in re.findall(r'<h3 class="h6 mb-1">.*', (await alice.get("notices")).text)[0]
+
+
+async def test_a_warning_that_was_withdrawn_or_whose_server_ended_is_no_banner(service: Service, desk: Desk) -> None:
+    lease, deadline = desk.run("alice", profile="test"), desk.now + timedelta(minutes=10)
+    alice, put = service.browser("alice"), outbox(desk).put
+
+    async def banners() -> int:
+        return (await alice.get("board")).text.count("berth-urgent")
+
+    put(idle_warning(lease, "Not used", deadline, desk.now))
+    desk.rows.put_verdict(lease.id, desk.now, "warn", "idle", "Not used", {}, deadline)
+    assert await banners() == 1
+    wishing = Wishing(desk.bank, Bounds(timedelta(hours=3), lambda _: None))
+    wishing.keep(lease.id, timedelta(hours=1), "alice")
+    assert await banners() == 0
+    wishing.no_keep(lease.id, "alice")
+    desk.rows.put_verdict(lease.id, desk.now, "keep", "busy-kernel", "In use", {})
+    assert await banners() == 0
+    desk.rows.put_verdict(lease.id, desk.now, "warn", "idle", "Not used", {}, deadline)
+    assert await banners() == 1
+    put(stopped(desk.end(lease, StopReason.ADMIN), desk.now))
+    assert await banners() == 0
+    assert service.parts.inbox.unread("alice", False) == 1  # the card alone: the warning says nothing more
 
 
 async def test_how_one_is_told_is_kept_field_by_field(service: Service) -> None:
