@@ -208,4 +208,6 @@ async def keep_dispatching(dispatcher: Dispatcher, every: float = LOOK_SECONDS) 
             unchecked -= every
         except BerthError as error:
             log.warning("Scheduled starts could not be looked for: %s", error, extra={"event": "dispatch-failed"})
+        except Exception:  # a fault of ours in one look must not be the end of all later ones
+            log.exception("Scheduled starts could not be looked for", extra={"event": "dispatch-failed"})
         await asyncio.sleep(every)

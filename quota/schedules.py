@@ -16,7 +16,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from quota import schema_stops
+from quota import schema, schema_stops
 from quota.errors import BerthError, NotFound
 from quota.ports import Clock
 from quota.store import Store, retried
@@ -94,6 +94,7 @@ class Schedules:
             raise ScheduleRefused("off")
         _check_time(start_at, now)
         with self._store.write() as connection:
+            _in_turn(connection, user)
             mine = _open_of(connection, user)
             _check_twice(mine, server, start_at)
             if len(mine) >= self._most:
@@ -110,6 +111,7 @@ class Schedules:
         Raises `NotFound`; `ScheduleRefused` where it is being made or is over, and as `add` does."""
         with self._store.write() as connection:
             start = _one(connection, start_id)
+            _in_turn(connection, start.user)
             if start.state is not StartState.WAITING:
                 raise ScheduleRefused("under-way" if start.state is StartState.STARTING else "over")
             _check_time(start_at, self._clock.now())
@@ -180,6 +182,13 @@ class Schedules:
 
 
 _COLUMNS = tuple(column.name for column in _TABLE.columns)
+
+
+def _in_turn(connection: sa.Connection, user: str) -> None:
+    """On PostgreSQL two that add for one user wait for each other, at the row of the account, or both would count what
+    there was before either. On SQLite they do so anyway."""
+    account = schema.account
+    connection.execute(sa.select(account.c.id).where(account.c.name == user).with_for_update(key_share=True))
 
 
 def _on(start: Start) -> sa.Update:

@@ -85,6 +85,7 @@ async def add(handler: Handler, asked: Asked) -> Start:
         raise wrong("server", _("this is no name of a server"))
     options = checked(await choices(handler), asked)
     name = handler.viewer.name
+    await handler.in_thread(handler.parts.bank.ensure_account, name)
     return await _told(handler, handler.parts.schedules.add, name, asked.server, options, asked.at, name)
 
 

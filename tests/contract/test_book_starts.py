@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -86,6 +88,38 @@ def test_two_never_claim_the_same(desk: Desk, schedules: Schedules) -> None:
     assert schedules.end(mine, StartState.STARTED) is True
     assert schedules.end(mine, StartState.FAILED, "no") is False, "what is over stays"
     assert schedules.one(start.id).state is StartState.STARTED
+
+
+def at_once(work: Callable[[int], object]) -> list[object]:
+    """Eight threads begin together; what each got, or how it was refused."""
+    gate = Barrier(8)
+
+    def one(number: int) -> object:
+        gate.wait(20)
+        try:
+            return work(number)
+        except ScheduleRefused as refused:
+            return refused.code
+
+    with ThreadPoolExecutor(8) as threads:
+        return list(threads.map(one, range(8)))
+
+
+def test_eight_at_once_get_no_more_than_one_may_have(desk: Desk, schedules: Schedules) -> None:
+    desk.bank.ensure_account("alice")
+    found = at_once(lambda number: add(schedules, desk, HOUR * (number + 1)))
+    assert len(schedules.of("alice")) == 3 and found.count("too-many") == 5
+    for start in schedules.of("alice"):
+        schedules.cancel(start.id)
+    found = at_once(lambda _number: add(schedules, desk))
+    assert found.count("twice") == 7
+
+
+def test_eight_at_once_claim_it_once(desk: Desk, schedules: Schedules) -> None:
+    start = add(schedules, desk)
+    desk.clock.advance(3600)
+    found = at_once(lambda _number: schedules.claim(start))
+    assert len([each for each in found if each is not None]) == 1
 
 
 def test_what_a_dead_process_claimed_is_looked_at_again_by_one(desk: Desk, schedules: Schedules) -> None:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from quota import told
-from quota.dispatch import ALERT, SCOPE, Dispatcher, StartForbidden, StartRefused, check_scopes
+from quota.dispatch import ALERT, SCOPE, Dispatcher, StartForbidden, StartRefused, check_scopes, keep_dispatching
 from quota.leases import StopReason
 from quota.notices import Notice
 from quota.schedules import CLAIMED, Schedules, Start, StartState
 from quota.web.parts import HubUnavailable
 from tests.fakes.book import Desk, open_desk
+from tests.fakes.spawner_world import until
 
 MINUTE = timedelta(minutes=1)
 WINDOW = 10 * MINUTE
@@ -245,6 +246,22 @@ def test_one_behind_a_stop_waits_for_it_and_asks_nobody(site: Site) -> None:
     site.desk.wind_up(site.desk.book.acknowledge(before.id, "boot-1"))
     site.later()
     assert (site.state(start)[0], len(site.hub.asked)) == ("started", 1)
+
+
+async def test_a_fault_in_one_look_is_not_the_end_of_the_next(site: Site) -> None:
+    start, due = site.add(), Schedules.due
+    site.desk.clock.advance(60)
+
+    def faulty(*_args: object) -> list[Start]:
+        site.schedules.due = due.__get__(site.schedules)  # type: ignore[method-assign]
+        raise RuntimeError("a fault of ours")
+
+    site.schedules.due = faulty  # type: ignore[method-assign]
+    going_on = asyncio.create_task(keep_dispatching(site.dispatcher, every=0.01))
+    try:
+        await until(lambda: site.state(start)[0] == "started", 20)
+    finally:
+        going_on.cancel()
 
 
 async def test_a_missing_scope_is_an_alert_until_it_is_there(desk: Desk) -> None:
