@@ -42,7 +42,8 @@ class Farewell:
 
 def clamped(report: Mapping[str, Any]) -> dict[str, Any]:
     """The report with everything in bounds: `state`, `reason`, `saved`, `lost`, `resume`, `seconds`, and how many
-    rows of the two lists were left out. What has a wrong shape is left out, never refused: it is all there is."""
+    rows of the two lists were left out, here or by the kit. What has a wrong shape is left out, never refused: it is
+    all there is."""
     saved, more_saved = _rows(report.get("saved"), _saved)
     lost, more_lost = _rows(report.get("lost"), _lost)
     return {
@@ -50,8 +51,8 @@ def clamped(report: Mapping[str, Any]) -> dict[str, Any]:
         "reason": line(report.get("reason"), LONGEST_CODE),
         "saved": saved,
         "lost": lost,
-        "saved_left_out": more_saved,
-        "lost_left_out": more_lost,
+        "saved_left_out": min(MOST, more_saved + (_whole(report.get("saved_left_out")) or 0)),
+        "lost_left_out": min(MOST, more_lost + (_whole(report.get("lost_left_out")) or 0)),
         "resume": line(report.get("resume"), LONGEST_NAME) or None,
         "seconds": _seconds(report.get("seconds")),
     }

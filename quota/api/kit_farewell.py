@@ -36,6 +36,8 @@ class FarewellReport(BaseModel):
     reason: str = ""
     saved: list[Any] = Field([], description=f"`kind`, `path`, `what`, `count`, `bytes`. {_ROWS}")
     lost: list[Any] = Field([], description=f"`kind`, `what`, `where`, `why`, `code`. {_ROWS}")
+    saved_left_out: Any = Field(0, description="How many rows of `saved` the kit left out.")
+    lost_left_out: Any = Field(0, description="How many rows of `lost` the kit left out.")
     resume: str | None = None
     seconds: Annotated[float | None, BeforeValidator(_number)] = None
 

@@ -107,6 +107,18 @@ async def test_what_is_too_long_is_cut_and_counted(
     assert found.report["seconds"] is None
 
 
+@pytest.mark.parametrize(("said", "kept"), [(7, 7), (-1, 0), ("many", 0), (2**70, 0), (True, 0), (None, 0)])
+async def test_how_many_rows_a_kit_left_out_is_kept_if_it_is_a_number(
+    service: Service, desk: Desk, kit: httpx.AsyncClient, lease: Lease, said: Any, kept: int
+) -> None:
+    desk.book.request_stop(lease.id, StopReason.IDLE)
+    answer = await kit.post(PATH, json=saying("done", lost_left_out=said, saved_left_out=said))
+    assert answer.status_code == 200, answer.text
+    found = service.parts.farewells.of(lease.id)
+    assert found is not None
+    assert (found.report["lost_left_out"], found.report["saved_left_out"]) == (kept, kept)
+
+
 WRONG: dict[str, tuple[Any, int]] = {
     "no state": ({"saved": []}, 400),
     "another state": (saying("gone"), 400),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -79,7 +80,9 @@ def test_a_service_that_is_away_finds_the_report_in_the_users_folder(server: Not
     folder = server.home / ".local/share/berth/snapshots"
     until(lambda: list(folder.glob("*/report.json")), 60, "the report is kept")
     assert json.loads(next(folder.glob("*/report.json")).read_text())["state"] == "done"
-    assert server.answers()
+    assert server.answers() and service.done is None
+    service.refuses = False
+    assert final(service)["state"] == "done", "it is told again until the service takes it"
 
 
 def test_a_stop_that_is_taken_back_ends_the_saving(server: NotebookServer, service: Service) -> None:
@@ -94,3 +97,65 @@ def test_a_stop_that_is_taken_back_ends_the_saving(server: NotebookServer, servi
     service.say("state", {"target": "RUN"})
     stopping(service, "quota", 6)
     assert final(service)["reason"] == "quota", "the next stop is saved anew"
+
+
+TRAINER = """
+import sys, time
+from berth_lab import checkpoint
+def save():
+    open("last.pt", "w").write("weights")
+    return "last.pt"
+with checkpoint.register(save, "train.py") as point:
+    print("registered", flush=True)
+    step = 0
+    while not point(step):
+        step += 1
+        time.sleep(0.05)
+"""
+
+
+def test_training_programs_are_asked_and_their_checkpoints_are_listed(
+    server: NotebookServer, service: Service, reason: str
+) -> None:
+    """One in a kernel, one that a kernel began and left, one that never looks."""
+    server.save("train.ipynb", TRAINER)
+    (server.home / "deaf.py").write_text(TRAINER.replace("train.py", "deaf.py").replace("point(step)", "False"))
+    kernel = server.session("train.ipynb")
+    start = f"import subprocess\nsubprocess.Popen([{sys.executable!r}, 'deaf.py'], stdout=1)\n"
+    with Tab(server, kernel) as tab:
+        tab.until_seen(tab.run("c0", start + TRAINER), "stream", "registered")
+        until(lambda: len(list(server.home.glob("run/l1/[0-9]*.json"))) == 2, 30, "both are registered")
+        until(lambda: service.streams, 30, "the kit listens")
+        stopping(service, reason, 12)
+        report = final(service)
+    (saved,) = [row for row in report["saved"] if row["kind"] == "checkpoint"]
+    assert (saved["path"], saved["what"], saved["bytes"]) == ("last.pt", "train.py", 7) and saved["count"] > 0
+    assert (server.home / "last.pt").read_text() == "weights"
+    (lost,) = [row for row in report["lost"] if row["kind"] == "checkpoint"]
+    assert (lost["what"], lost["code"]) == ("deaf.py", "no-checkpoint")
+    assert {"variables", "notebook"} <= {row["kind"] for row in report["saved"]}, "the kernel was free again, and saved"
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_code_that_a_person_runs_takes_an_idle_stop_back_if_the_service_agrees(
+    server: NotebookServer, service: Service, keeps: bool
+) -> None:
+    busy = "import time\nwhile True: time.sleep(0.1)"
+    server.save("a.ipynb", busy)
+    server.save("b.ipynb", "1")
+    with Tab(server, server.session("a.ipynb")) as tab, Tab(server, server.session("b.ipynb")) as other:
+        tab.until_seen(tab.run("c0", busy), "status", '"busy"')
+        until(lambda: any(k["busy"] for s in service.signals[-1:] for k in s["kernels"]), 30)
+        service.keeps = keeps
+        until(lambda: service.streams, 30)
+        stopping(service, "idle", 600 if keeps else 9)
+        until(lambda: service.reports, 30, "it begins, and lets the kernel go on")
+        assert service.used == [], "what runs since before takes nothing back"
+        other.finish(other.run("c0", "1"))
+        until(lambda: service.used, 30, "the service is told")
+        if keeps:
+            until(lambda: server.event("saving") is None, 30, "the saving has ended")
+            assert service.done is None
+            stopping(service, "quota", 6)
+        assert final(service)["reason"] == ("quota" if keeps else "idle")
+    assert server.on_disk("a.ipynb")["cells"][0]["outputs"][-1]["ename"] == "KeyboardInterrupt"

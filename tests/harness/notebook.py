@@ -48,6 +48,8 @@ class Service:
     streams: list[queue.Queue[bytes]] = field(default_factory=list)
     authorizations: set[str | None] = field(default_factory=set)
     refuses: bool = False
+    keeps: bool = False  # whether it takes a stop back that it is asked to
+    used: list[dict[str, Any]] = field(default_factory=list)
 
     def say(self, event: str, data: dict[str, Any]) -> None:
         """Over the newest stream."""
@@ -60,7 +62,8 @@ class Service:
 
     def took(self, path: str, body: dict[str, Any]) -> bool:
         """Whether the body went to a known place."""
-        kept = {"kit/signals": self.signals, "kit/farewell": self.reports}.get(path.rpartition("/api/v1/")[2])
+        lists = {"kit/signals": self.signals, "kit/farewell": self.reports, "kit/used": self.used}
+        kept = lists.get(path.rpartition("/api/v1/")[2])
         if kept is not None:
             kept.append(body)
         return kept is not None
@@ -71,7 +74,9 @@ def _handler(service: Service, ending: threading.Event) -> type[BaseHTTPRequestH
         def do_POST(self) -> None:
             body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             service.authorizations.add(self.headers.get("Authorization"))
-            self._answer(503 if service.refuses else 200 if service.took(self.path, body) else 404)
+            status = 503 if service.refuses else 200 if service.took(self.path, body) else 404
+            too_late = self.path.endswith("kit/used") and not service.keeps
+            self._answer(409 if status == 200 and too_late else status, b'{"lease_id": "l1", "target": "RUN"}')
 
         def do_GET(self) -> None:
             if service.refuses or not self.path.endswith("/api/v1/kit/stream"):
@@ -91,10 +96,11 @@ def _handler(service: Service, ending: threading.Event) -> type[BaseHTTPRequestH
                 except OSError:
                     return
 
-        def _answer(self, status: int) -> None:
+        def _answer(self, status: int, body: bytes = b"") -> None:
             self.send_response(status)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(body)))
             self.end_headers()
+            self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -256,7 +262,7 @@ def serving(home: Path, service: Service | None, **environment: str) -> Iterator
     env.pop("XDG_RUNTIME_DIR", None)
     if service is not None:
         env |= {"BERTH_LEASE": "l1", "BERTH_SERVICE_URL": service.url, "JUPYTERHUB_API_TOKEN": TOKEN}
-        env |= {"JUPYTERHUB_USER": "alice", "JUPYTERHUB_SERVER_NAME": ""}
+        env |= {"JUPYTERHUB_USER": "alice", "JUPYTERHUB_SERVER_NAME": "", "BERTH_RUNTIME_DIR": str(home / "run")}
     with (home / "server.log").open("wb") as out:
         process = subprocess.Popen(
             [*command, *settings, "--IdentityProvider.token=key"],

@@ -6,12 +6,17 @@ import json
 import os
 import signal
 import stat
+import subprocess
+import sys
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
 from berth_lab import checkpoint
 from berth_lab import checkpoint_files as files
+from berth_lab.farewell_trainers import Trainers
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +52,21 @@ def test_a_program_is_asked_saves_and_is_believed(runtime: Path, tmp_path: Path)
         assert (trainer.state, trainer.path, trainer.step) == ("saved", str(tmp_path / "last"), 2)
         assert not point(3), "one request, one checkpoint"
         files.withdraw()
-        assert files.waiting(files.ask("quota")) and point(4), "another request is another checkpoint"
+        request = files.ask("quota")
+        assert files.waiting(request) and point(4), "another request is another checkpoint"
+    assert files.trainers() == [] and files.waiting(request) == []
+    assert [(each.pid, each.step) for each in files.answered(request)] == [(os.getpid(), 4)], "its answer stays"
+    files.withdraw()
     assert files.trainers() == [] and list(runtime.glob("[0-9]*")) == []
+
+
+def test_a_program_that_goes_before_it_is_asked_leaves_nothing(runtime: Path) -> None:
+    with checkpoint.register(lambda: None):
+        assert len(files.trainers()) == 1
+    assert list(runtime.glob("[0-9]*")) == []
+    with checkpoint.register(lambda: None):
+        files.ask("idle")
+    assert list(runtime.glob("[0-9]*")) == [], "it was asked, and did not answer"
 
 
 def test_a_checkpoint_that_fails_is_told_and_raised() -> None:
@@ -164,3 +182,66 @@ def test_the_kits_request_may_be_anywhere(tmp_path: Path, monkeypatch: pytest.Mo
     assert checkpoint.requested() and files.requested() == request
     files.withdraw()
     assert not checkpoint.requested()
+
+
+# ---- in a farewell ---------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys, time
+from berth_lab import checkpoint
+way, path = sys.argv[1:]
+def save():
+    if way == "fails":
+        raise OSError("No space left on device")
+    open(path, "w").write("42")
+    return path
+with checkpoint.register(save, way) as point:
+    print("registered", flush=True)
+    step = 0
+    while way != "deaf":
+        step += 1
+        time.sleep(0.02)
+        if way == "goes" and checkpoint.requested():
+            break
+        try:
+            if point(step):
+                break
+        except OSError:
+            break
+    time.sleep(600 if way == "deaf" else 0)
+"""
+
+
+def test_a_farewell_tells_what_each_program_saved_and_what_did_not_come(runtime: Path, tmp_path: Path) -> None:
+    ways = ("saves", "fails", "goes", "deaf")
+    with ExitStack() as ending:
+        programs = {}
+        for way in ways:
+            command = [sys.executable, "-c", PROGRAM, way, str(tmp_path / f"{way}.pt")]
+            programs[way] = ending.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+            ending.callback(programs[way].kill)
+            out = programs[way].stdout
+            assert out is not None and out.readline() == "registered\n"
+        asked = Trainers(tmp_path)
+        asked.ask("idle", datetime(2026, 1, 1, tzinfo=UTC))
+        assert files.requested() is not None
+        for way in ways[:3]:
+            assert programs[way].wait(60) == 0
+        assert asked.waiting(), "one of them is deaf"
+        saved, lost = asked.rows()
+    assert [(row["kind"], row["what"], row["path"], row["bytes"]) for row in saved] == [
+        ("checkpoint", "saves", "saves.pt", 2)
+    ]
+    assert saved[0]["count"] >= 1
+    assert sorted((row["what"], row["code"]) for row in lost) == [
+        ("deaf", "no-checkpoint"),
+        ("fails", "checkpoint-failed"),
+        ("goes", "ended"),
+    ]
+    assert next(row["why"] for row in lost if row["what"] == "fails") == "OSError: No space left on device"
+
+
+def test_a_farewell_without_programs_asks_nobody(runtime: Path, tmp_path: Path) -> None:
+    asked = Trainers(tmp_path)
+    asked.ask("idle", datetime(2026, 1, 1, tzinfo=UTC))
+    assert files.requested() is None and not asked.waiting() and asked.rows() == ([], [])

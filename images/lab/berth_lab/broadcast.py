@@ -66,11 +66,6 @@ class Broadcast:
         event = self._kept.get(name)
         return None if event is None else event["data"]
 
-    def close(self) -> None:
-        """Let every listener end."""
-        for queue in list(self._queues):
-            self._end(queue)
-
     def _end(self, queue: asyncio.Queue[Event | None]) -> None:
         self.unsubscribe(queue)
         _put(queue, None)

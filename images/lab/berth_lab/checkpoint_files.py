@@ -15,7 +15,9 @@ another owner, one that others may enter, or a link is refused.
 
 The kit: `ask(reason, until)` writes the request, then sends SIGUSR1 to each registered program that lives (same pid and
 same start) *and* catches that signal by what /proc says; it then looks with `waiting(request)` until that is empty or
-its time is over. A program has answered when its state is `saved` or `failed` and `answers` is the request's id.
+its time is over. A program has answered when its state is `saved` or `failed` and `answers` is the request's id; that
+file stays when the program ends or takes its registration back ("left": true), for as long as the request does
+(`answered` reads it).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import secrets
 import signal
 import stat
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -61,6 +63,7 @@ class Trainer:
     saved_at: str | None = None
     answers: str | None = None
     why: str | None = None
+    left: bool = False  # it has taken its registration back; what it answered stays
 
     def settled(self, request: Request) -> bool:
         """Whether it has answered the request."""
@@ -163,6 +166,7 @@ def trainer_of(value: dict[str, Any] | None) -> Trainer | None:
     kept: dict[str, Any] = {name: value[name][:MOST_TEXT] for name in texts if isinstance(value.get(name), str)}
     kept["step"] = value["step"] if _whole(value.get("step")) else None
     kept["signal"] = "SIGUSR1" if value.get("signal") == "SIGUSR1" else None
+    kept["left"] = value.get("left") is True
     kept["state"] = value["state"] if value.get("state") in STATES else "running"
     return Trainer(value["pid"], value["started"], **kept)
 
@@ -172,19 +176,30 @@ def _whole(value: Any) -> bool:
 
 
 def trainers() -> list[Trainer]:
-    """The registered programs that live, oldest first. Files of those that do not are removed."""
+    """The registered programs that live, oldest first. Files of those that do not are removed, but for answers."""
     found: list[Trainer] = []
+    request = requested()
+    for path, trainer in _registered():
+        if trainer is not None and not trainer.left and started(trainer.pid) == trainer.started:
+            found.append(trainer)
+        elif trainer is None or request is None or not trainer.settled(request):
+            path.unlink(missing_ok=True)
+    return sorted(found, key=lambda each: each.started)
+
+
+def answered(request: Request) -> list[Trainer]:
+    """The programs that have answered, also those that ended upon it."""
+    return [trainer for _, trainer in _registered() if trainer is not None and trainer.settled(request)]
+
+
+def _registered() -> list[tuple[Path, Trainer | None]]:
+    """The files, and whose they are; None for one that is nobody's."""
     try:
         files = sorted(private(folder()).glob("[0-9]*.json"))[:MOST_PROGRAMS]
     except (OSError, Untrusted):
         return []
-    for path in files:
-        trainer = trainer_of(read(path))
-        if trainer is not None and path.stem == str(trainer.pid) and started(trainer.pid) == trainer.started:
-            found.append(trainer)
-        else:
-            path.unlink(missing_ok=True)
-    return sorted(found, key=lambda each: each.started)
+    read_ = [(path, trainer_of(read(path))) for path in files]
+    return [(path, one if one is not None and path.stem == str(one.pid) else None) for path, one in read_]
 
 
 def ask(reason: str, until: datetime | None = None) -> Request:
@@ -241,8 +256,13 @@ def myself(what: str, signal_name: str | None) -> Trainer:
 
 
 def unregister(pid: int) -> None:
-    """Never raises."""
+    """Take the registration back; an answer to a request stays for the kit to read. Never raises."""
+    path, request = folder() / f"{pid}.json", requested()
     try:
-        (folder() / f"{pid}.json").unlink(missing_ok=True)
-    except OSError:
+        trainer = None if request is None else trainer_of(read(path))
+        if request is not None and trainer is not None and trainer.settled(request):
+            register(replace(trainer, left=True))
+        else:
+            path.unlink(missing_ok=True)
+    except (OSError, Untrusted):
         return

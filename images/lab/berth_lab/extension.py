@@ -6,9 +6,12 @@ import asyncio
 import os
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from berth_lab import handlers, hush
+
+if TYPE_CHECKING:
+    from berth_lab.farewell import Farewell
 
 NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
 SETTING = "berth_lab"
@@ -33,6 +36,7 @@ class Kit:
     def __init__(self, serverapp: Any, service: str, token: str) -> None:
         from berth_lab.activity import Saves
         from berth_lab.broadcast import Broadcast
+        from berth_lab.leaving import Leaving
         from berth_lab.push import Push
         from berth_lab.stream import Stream
         from berth_lab.watch import Watch
@@ -47,7 +51,8 @@ class Kit:
         self._keeps_outputs = False
         self._outputs = self._follow_outputs()
         self._offers: Any = None  # `berth_lab.resume.Offers`, once there are snapshots
-        self._farewell: asyncio.Task[dict[str, Any]] | None = None
+        self._leaving = Leaving(self.browsers, self._farewell, self._used)
+        self._outputs.asked = self._leaving.asked
         self._watch = Watch(serverapp.kernel_manager, self._push.changed)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -106,31 +111,29 @@ class Kit:
     def _heard(self, name: str, data: dict[str, Any]) -> None:
         """An event of service `berth`."""
         self.browsers.publish(name, data)
-        if name == "stopping" and self._farewell is None:
-            self._farewell = asyncio.create_task(self._save(data))
-        elif name == "state" and data.get("target") == "RUN" and self._farewell is not None:
-            self._farewell.cancel()
-            self._farewell = None
-            for gone in ("stopping", "saving", "saved"):
-                self.browsers.forget(gone)
+        if name == "stopping":
+            until = data.get("save_until")  # none where nothing is waited for
+            self._leaving.stopping(str(data["reason"]), datetime.fromisoformat(until) if until else _now())
+        elif name == "state" and data.get("target") == "RUN":
+            self._leaving.runs_on()
 
-    async def _save(self, stopping: dict[str, Any]) -> dict[str, Any]:
-        """Save before a stop, by its `reason` and `save_until`."""
-        from berth_lab.farewell_world import poster
-
-        until = datetime.fromisoformat(str(stopping["save_until"]))
-        return await self._farewell_of(str(stopping["reason"]), until, poster(self._service, self._token))
-
-    async def _farewell_of(self, reason: str, until: datetime, post: Any) -> dict[str, Any]:
+    def _farewell(self, reason: str, until: datetime) -> Farewell:
+        """The saving before a stop."""
         from berth_lab.farewell import Farewell
         from berth_lab.farewell_files import snapshots_folder
-        from berth_lab.farewell_world import Around
+        from berth_lab.farewell_world import Around, poster
 
+        post = poster(self._service, self._token)
         around = Around(self._app, self._outputs, self.browsers, self._busy, self.ask_browsers_to_save, post)
         lease = os.environ.get("BERTH_LEASE", "")
         farewell = Farewell(around, lease, reason, until, snapshots_folder(), Path.home())
         around.kept_at = farewell.folder / "report.json"
-        return await farewell.run()
+        return farewell
+
+    async def _used(self) -> bool:
+        from berth_lab.farewell_world import used
+
+        return await used(self._service, self._token)
 
     def _busy(self) -> dict[str, bool | None]:
         return {kernel["id"]: kernel["busy"] for kernel in self._watch.report()}
@@ -257,10 +260,8 @@ class Kit:
         except Exception as error:
             self._app.log.debug("berth_lab could not look at the kernels: %s", error)
 
-    async def stop(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._watch.close()
-        self.browsers.close()
-        self._outputs.close()
+
+def _now() -> datetime:
+    from jupyter_client.session import utcnow
+
+    return utcnow()

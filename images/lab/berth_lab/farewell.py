@@ -1,9 +1,9 @@
 """Saving before a stop: one way, whatever the reason. It never raises, and it is over before its time is.
 
-1. open browsers save their documents; 2. notebooks get the outputs so far; 3. idle kernels save their variables;
-4. at the end of the time busy kernels are interrupted, and save theirs; 5. notebooks get the last outputs and a stamp;
-6. what was open is written down for the next start, again and again; 7. the service hears that all is done.
-What fails is a row of what is lost.
+1. training programs are asked for checkpoints, and have until the end; 2. open browsers save their documents, and
+notebooks get the outputs so far; 3. idle kernels save their variables; 4. at the end of the time busy kernels are
+interrupted, and save theirs; 5. notebooks get the last outputs and a stamp; 6. what was open is written down for the
+next start, again and again; 7. the service hears that all is done. What fails is a row of what is lost.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from berth_lab import __version__
-from berth_lab.farewell_files import FORMAT, MANIFEST, MOST_ROWS, owner, private_folder, write_private
+from berth_lab.farewell_files import FORMAT, MANIFEST, owner, private_folder, write_private
 from berth_lab.farewell_kernels import CannotSay, Seat, lost
+from berth_lab.farewell_report import listed
 from berth_lab.notebooks import Stamp, Written
 from berth_lab.watch import stamp as rfc3339
 
@@ -32,9 +33,17 @@ INTERRUPT_SECONDS = 30.0
 BROWSER_SECONDS = 5.0
 #: The last so many seconds are for notebooks, the manifest and the report.
 WRITE_SECONDS = 4.0
+#: An interrupted kernel has so many seconds to end what it runs.
+END_SECONDS = 2.0
+#: The very last ones are for the report.
+TELL_SECONDS = 1.5
 #: Kernels that save at the same time.
 AT_ONCE = 4
 LOOK_SECONDS = 0.2
+#: Refusals of the service that say nothing about a later try: not now, too early, too often.
+LATER = frozenset({408, 425, 429})
+#: A step that begins when the time is over has so many seconds.
+LEAST_SECONDS = 0.1
 
 
 class World(Protocol):
@@ -49,12 +58,17 @@ class World(Protocol):
     async def write_outputs(self, stamp: Stamp | None) -> list[Written]: ...
     async def ask_browsers_to_save(self, seconds: float) -> bool: ...
     def busy_terminals(self) -> int: ...
-    async def tell(self, report: dict[str, Any]) -> None: ...
+    async def ask_trainers(self, reason: str, until: datetime) -> None: ...
+    async def trainers_save(self) -> bool: ...
+    async def checkpoints(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]: ...
+    async def tell(self, report: dict[str, Any]) -> bool: ...  # whether the service has taken it
 
 
 def interrupt_after(seconds: float) -> float:
-    """How long busy kernels are let alone when there are so many seconds."""
-    return max(0.0, seconds - INTERRUPT_SECONDS, seconds / 2 if seconds < INTERRUPT_SECONDS * 2 else 0.0)
+    """How long busy kernels are let alone when there are so many seconds: they must have ended before notebooks are
+    written."""
+    late = seconds - INTERRUPT_SECONDS if seconds >= 2 * INTERRUPT_SECONDS else seconds / 2
+    return max(0.0, min(late, seconds - WRITE_SECONDS - END_SECONDS))
 
 
 @dataclass(slots=True)
@@ -73,7 +87,9 @@ class Farewell:
     lost: list[dict[str, Any]] = field(default_factory=list)
     kernels: dict[str, dict[str, Any]] = field(default_factory=dict)  # as the manifest has them, by id
     tabs: list[str] = field(default_factory=list)
+    acknowledged: bool = False  # the service knows that all is done
     _resume: str | None = None
+    _final: dict[str, Any] | None = None
     _done_kernels: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -84,18 +100,23 @@ class Farewell:
     def folder(self) -> Path:
         return self.snapshots / self.token
 
+    @property
+    def finished(self) -> bool:
+        """Whether all that can be saved is; the service may not know it yet."""
+        return self._final is not None
+
     def left(self) -> float:
         """Seconds."""
         return (self.until - self.world.now()).total_seconds()
 
     def report(self, state: str = "saving") -> dict[str, Any]:
-        """As the service takes it."""
+        """All of it; the service takes it cut (`farewell_report.bounded`)."""
         seconds = (self.world.now() - self.began).total_seconds()
         return {
             "state": state,
             "reason": self.reason,
-            "saved": self.saved[:MOST_ROWS],
-            "lost": self.lost[:MOST_ROWS],
+            "saved": list(self.saved),
+            "lost": list(self.lost),
             "resume": self._resume,
             "seconds": round(seconds, 1),
         }
@@ -103,17 +124,24 @@ class Farewell:
     async def run(self) -> dict[str, Any]:
         """Save all that can be saved in time; the final report. Only a cancellation comes out of it."""
         await self._step(self.world.tell(self.report()))
+        await self._step(self.world.ask_trainers(self.reason, self.until))
         await self._step(self.world.ask_browsers_to_save(min(BROWSER_SECONDS, self.left() / 4)))
         await self._step(self.world.write_outputs(None))
         seats = await self._seats()
         await self._idle_kernels(seats)
         await self._busy_kernels(seats)
+        await self._checkpoints()
         await self._notebooks()
         self._terminals()
         self._write_down()
-        final = self.report("done")
-        await self._step(self.world.tell(final))
-        return final
+        self._final = self.report("done")
+        self.acknowledged = bool(await self._step(self.world.tell(self._final)))
+        return self._final
+
+    async def tell_again(self) -> None:
+        """Say once more that all is done, however late it is; nothing while it is not."""
+        if self._final is not None:
+            self.acknowledged = await self.world.tell(self._final)
 
     async def _seats(self) -> list[Seat]:
         """Who is there; what is open is written down at once, so that an early end costs variables alone."""
@@ -127,15 +155,25 @@ class Farewell:
             )
         return seats
 
-    async def _step(self, step: Awaitable[Any]) -> Any:
-        """One step, within the time; None if it failed."""
+    async def _step(self, step: Awaitable[Any], spare: float = 0.0) -> Any:
+        """One step, ended so many seconds before the time is, which may come sooner than thought; None if it failed."""
+        work = asyncio.ensure_future(step)
+        least = asyncio.get_running_loop().time() + LEAST_SECONDS
         try:
-            return await asyncio.wait_for(step, max(0.1, self.left()))
-        except TimeoutError:
-            log.warning("a step of saving took too long")
+            while not work.done():
+                left = max(self.left() - spare, least - asyncio.get_running_loop().time())
+                if left <= 0:
+                    log.warning("a step of saving took too long")
+                    return None
+                await asyncio.wait({work}, timeout=min(left, 1.0))
+            return work.result()
         except Exception:
             log.warning("a step of saving failed", exc_info=True)
-        return None
+            return None
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=LEAST_SECONDS)
 
     async def _idle_kernels(self, seats: list[Seat]) -> None:
         await self._save([seat for seat in seats if self.world.busy(seat.id) is False])
@@ -166,8 +204,8 @@ class Farewell:
                 await self._variables(seat)
 
         self._done_kernels.update(seat.id for seat in seats)
-        await asyncio.gather(*(one(seat) for seat in seats))
         if seats:
+            await self._step(asyncio.gather(*(one(seat) for seat in seats)), spare=WRITE_SECONDS - TELL_SECONDS)
             self._write_down()
 
     async def _variables(self, seat: Seat) -> None:
@@ -178,6 +216,9 @@ class Farewell:
         except CannotSay as error:
             self.lost.append(lost("kernel", seat.name or seat.path, seat.path, error.code))
             return
+        except asyncio.CancelledError:
+            self.lost.append(lost("kernel", seat.name or seat.path, seat.path, "time"))
+            raise
         except Exception:
             log.warning("the variables of %s could not be saved", seat.path, exc_info=True)
             self.lost.append(lost("kernel", seat.name or seat.path, seat.path, "failed"))
@@ -190,9 +231,19 @@ class Farewell:
             words = {"what": row["name"], "where": seat.path, "why": row["why"], "code": row["code"]}
             self.lost.append({"kind": "variable", **words})
 
+    async def _checkpoints(self) -> None:
+        """Wait for training programs as long as there is time; what they wrote, and did not."""
+        while self.left() > WRITE_SECONDS:
+            if not await self._step(self.world.trainers_save()):
+                break
+            await asyncio.sleep(LOOK_SECONDS)
+        saved, lost_ = await self._step(self.world.checkpoints()) or ([], [])
+        self.saved += saved
+        self.lost += lost_
+
     async def _notebooks(self) -> None:
         stamp = Stamp(self.lease, self.reason, rfc3339(self.world.now()) or "", f"berth_lab {__version__}")
-        for written in await self._step(self.world.write_outputs(stamp)) or ():
+        for written in await self._step(self.world.write_outputs(stamp), spare=TELL_SECONDS) or ():
             name = written.path.rpartition("/")[2]
             if written.why is not None:
                 self.lost.append(lost("notebook", name, written.path, written.why))
@@ -217,7 +268,7 @@ class Farewell:
             "at": rfc3339(self.began),
             "kernels": list(self.kernels.values()),
             "tabs": self.tabs,
-            "lost": self.lost[:MOST_ROWS],
+            "lost": listed(self.lost),
             "used_at": None,
         }
         try:
@@ -231,10 +282,12 @@ class Farewell:
         return os.path.relpath(path, self.home)
 
 
-async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[str, Any], path: Path | None) -> None:
-    """Send the report; where the service does not take it, keep it in the user's folder. Never raises."""
+async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[str, Any], path: Path | None) -> bool:
+    """Send the report; where the service does not take it, keep it in the user's folder. Whether the service has
+    spoken: what it has refused for good is not to be sent again. Never raises."""
     try:
         await post(report)
+        return True
     except Exception as error:
         log.warning("the service did not take the report of what was saved: %s", error)
         if path is not None and report["state"] == "done":
@@ -242,3 +295,5 @@ async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[s
                 write_private(path, report)
             except OSError:
                 log.warning("the report could not be written either", exc_info=True)
+        code = getattr(error, "code", 0)
+        return isinstance(code, int) and 400 <= code < 500 and code not in LATER

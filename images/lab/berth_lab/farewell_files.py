@@ -10,8 +10,6 @@ from typing import Any
 
 FORMAT = 1
 MANIFEST = "manifest.json"
-#: A manifest keeps so many rows of what was lost.
-MOST_ROWS = 200
 
 
 def snapshots_folder() -> Path:

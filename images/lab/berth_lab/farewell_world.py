@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import secrets
 from collections.abc import Awaitable, Callable
@@ -12,15 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from jupyter_client.session import utcnow
-from tornado.httpclient import AsyncHTTPClient, HTTPRequest
+from tornado.httpclient import AsyncHTTPClient, HTTPClientError, HTTPRequest
 
 from berth_lab import activity, farewell_kernels
 from berth_lab.broadcast import Broadcast
 from berth_lab.farewell import told
 from berth_lab.farewell_kernels import Seat, alone, seat_of
+from berth_lab.farewell_report import bounded, shortened
+from berth_lab.farewell_trainers import Trainers
 from berth_lab.notebooks import Stamp, Written, done
 from berth_lab.outputs_watch import Outputs
 from berth_lab.workspace import open_documents, workspaces_folder
+
+log = logging.getLogger("berth_lab")
 
 POST_SECONDS = 3.0
 TRIES = 3
@@ -53,6 +58,8 @@ class Around:
     ) -> None:
         self._app, self._outputs, self._browsers = serverapp, outputs, browsers
         self._states, self._ask, self._post = states, ask_browsers, post
+        self._trainers = Trainers(Path.home())
+        self._published: dict[str, Any] | None = None
         self.kept_at: Path | None = None  # for a report that the service does not take
 
     def now(self) -> datetime:
@@ -90,11 +97,20 @@ class Around:
         shells = activity.shells_of(self._app.web_app.settings.get("terminal_manager"))
         return activity.busy_terminals(shells) or 0
 
-    async def tell(self, report: dict[str, Any]) -> None:
-        finished = report["state"] == "done"
-        self._browsers.publish("saved" if finished else "saving", report)
-        if self._post is not None:
-            await told(self._post, report, self.kept_at)
+    async def ask_trainers(self, reason: str, until: datetime) -> None:
+        await asyncio.to_thread(self._trainers.ask, reason, until)
+
+    async def trainers_save(self) -> bool:
+        return await asyncio.to_thread(self._trainers.waiting)
+
+    async def checkpoints(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        return await asyncio.to_thread(self._trainers.rows)
+
+    async def tell(self, report: dict[str, Any]) -> bool:
+        if report is not self._published:  # browsers hear it once, however often the service must be told
+            self._published = report
+            self._browsers.publish("saved" if report["state"] == "done" else "saving", shortened(report))
+        return self._post is None or await told(self._post, report, self.kept_at)
 
 
 def poster(service: str, token: str) -> Callable[[dict[str, Any]], Awaitable[None]]:
@@ -108,7 +124,7 @@ def poster(service: str, token: str) -> Callable[[dict[str, Any]], Awaitable[Non
         try:
             for left in range(tries - 1, -1, -1):
                 try:
-                    await client.fetch(_request(url, token, report))
+                    await client.fetch(_request(url, token, bounded(report)))
                     return
                 except Exception:
                     if not left:
@@ -120,7 +136,25 @@ def poster(service: str, token: str) -> Callable[[dict[str, Any]], Awaitable[Non
     return post
 
 
-def _request(url: str, token: str, report: dict[str, Any]) -> HTTPRequest:
+async def used(service: str, token: str) -> bool:
+    """Tell the service that a person uses this server; whether it runs on. Raises nothing: a server that may be
+    stopped goes on saving."""
+    url = service.rstrip("/") + "/api/v1/kit/used"
+    client = AsyncHTTPClient(force_instance=True, defaults={"follow_redirects": False})
+    try:
+        answer = await client.fetch(_request(url, token, "{}"))
+        return bool(json.loads(answer.body)["target"] == "RUN")
+    except HTTPClientError as error:
+        if error.code != 409:  # it is too late, or this stop is not taken back
+            log.warning("the service could not be told that the server is used: %s", error)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        log.warning("the service could not be told that the server is used: %s", error)
+    finally:
+        client.close()
+    return False
+
+
+def _request(url: str, token: str, body: str) -> HTTPRequest:
     return HTTPRequest(
         url,
         method="POST",
@@ -129,7 +163,7 @@ def _request(url: str, token: str, report: dict[str, Any]) -> HTTPRequest:
             "Content-Type": "application/json",
             "X-Request-Id": secrets.token_hex(16),
         },
-        body=json.dumps(report),
+        body=body,
         connect_timeout=POST_SECONDS,
         request_timeout=POST_SECONDS,
     )

@@ -116,6 +116,7 @@ class Outputs:
         self._kernels, self._sessions, self._notebooks = kernels, sessions, notebooks
         self._known: dict[str, KernelOutputs] = {}
         self._paths: dict[str, list[str]] = {}  # as last heard, for kernels that are gone
+        self.asked: Callable[[], None] = lambda: None  # called when a person runs something
         self._due = asyncio.Event()
         self._lock = asyncio.Lock()
 
@@ -140,6 +141,8 @@ class Outputs:
 
     def incoming(self, kernel_id: str, message: dict[str, Any], session: str) -> None:
         """What a browser asks of a kernel."""
+        if not message["content"].get("silent"):
+            self.asked()
         if (kernel := self._known.get(kernel_id)) is not None:
             kernel.requested(message, session)
 
@@ -231,11 +234,6 @@ class Outputs:
                 await self.write([k.id for k in mine])
         except Exception:
             log.warning("outputs could not be put into %s before it was read", path, exc_info=True)
-
-    def close(self) -> None:
-        for kernel in self._known.values():
-            kernel.close()
-        self._known.clear()
 
 
 def followed(base: type[Any], outputs: Outputs) -> type[Any]:
