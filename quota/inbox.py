@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -39,6 +39,7 @@ class Letter:
     expires_at: datetime | None
     words: str
     link: str
+    data: Mapping[str, Any]
     read_at: datetime | None
 
 
@@ -89,12 +90,14 @@ class Inbox:
             return Glance(_unread(connection, user, admin), tuple(urgent))
 
     @retried
-    def mark_read(self, user: str, admin: bool, number: int | None = None) -> int:
-        """One (None: all) of one's own has been read. How many were unread."""
+    def mark_read(self, user: str, admin: bool, number: int | None = None, up_to: int | None = None) -> int:
+        """One, all up to an id, or all of one's own are read. How many were not."""
         with self._store.write() as connection:
             mine = sa.update(_NOTICE).where(_mine(user, admin), _NOTICE.c.read_at.is_(None))
             if number is not None:
                 mine = mine.where(_NOTICE.c.id == number)
+            if up_to is not None:
+                mine = mine.where(_NOTICE.c.id <= up_to)
             return connection.execute(mine.values(read_at=self._clock.now())).rowcount
 
     def last_test(self, user: str) -> Letter | None:

@@ -29,6 +29,7 @@ _TAGS = {
     "leases": "Who holds what: look, stop, refund.",
     "appeals": "Stops that users say were wrong.",
     "scheduled-starts": "Starts at a time that one chose.",
+    "notices": "What one was told, and how one is told.",
     "accounts": "Who pays: balances, grants, limits.",
     "groups": "Groups that pay, and who used what of them.",
     "site": "What there is: the menu, prices, devices.",

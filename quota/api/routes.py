@@ -12,6 +12,7 @@ from quota.api.groups import Groups, GroupUsage, OneGroup
 from quota.api.held import Leases, OneLease, RefundLease, StopLease
 from quota.api.kit import KitSignals
 from quota.api.kit_farewell import KitFarewell, KitUsed
+from quota.api.notices import HowToTell, MyNotice, MyNotices, ReadAll, ReadNotice, TestNotice
 from quota.api.own import Account, Accounts, Grants, LimitsOf, Me, MonthlyGrantOf, MyUsage
 from quota.api.site import Fleet, Prices, Profiles, TheDocument
 from quota.api.starts import OneStart, Starts
@@ -26,6 +27,10 @@ PATH_PARAMETERS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "start_id": (
         r"(s[0-9a-f]{16})",
         {"description": "The id of a scheduled start.", "schema": {"type": "string", "pattern": "^s[0-9a-f]{16}$"}},
+    ),
+    "notice_id": (
+        r"([1-9][0-9]{0,17})",
+        {"description": "The id of a notice.", "schema": {"type": "integer", "minimum": 1, "maximum": 10**18 - 1}},
     ),
     "name": (
         r"([^/]+)",
@@ -60,6 +65,12 @@ ADDRESSES: Mapping[str, type[ApiHandler]] = {
     "appeals": OpenAppeals,
     "scheduled-starts": Starts,
     "scheduled-starts/{start_id}": OneStart,
+    "notices": MyNotices,
+    "notices/read": ReadAll,
+    "notices/preferences": HowToTell,
+    "notices/test": TestNotice,
+    "notices/{notice_id}": MyNotice,
+    "notices/{notice_id}/read": ReadNotice,
     "accounts": Accounts,
     "accounts/{name}": Account,
     "accounts/{name}/grants": Grants,

@@ -38,19 +38,26 @@ class Wanted:
     language: str | None = None
 
 
-async def read(handler: Handler, number: int) -> Letter:
-    """One of the viewer's own is read. Raises `Problem`."""
-    inbox, viewer = handler.parts.inbox, handler.viewer
-    await handler.in_thread(inbox.mark_read, viewer.name, viewer.admin, number)
-    found = await handler.in_thread(inbox.one, viewer.name, viewer.admin, number)
+async def mine(handler: Handler, number: int) -> Letter:
+    """One of the viewer's own. Raises `Problem`."""
+    viewer = handler.viewer
+    found = await handler.in_thread(handler.parts.inbox.one, viewer.name, viewer.admin, number)
     if found is None:
         raise Problem(404, Why.NOT_FOUND, _("There is no such notice."))
     return found
 
 
-async def read_all(handler: Handler) -> int:
-    """All are read. How many were not."""
-    return await handler.in_thread(handler.parts.inbox.mark_read, handler.viewer.name, handler.viewer.admin)
+async def read(handler: Handler, number: int) -> Letter:
+    """One of the viewer's own is read. Raises `Problem`."""
+    inbox, viewer = handler.parts.inbox, handler.viewer
+    await handler.in_thread(inbox.mark_read, viewer.name, viewer.admin, number)
+    return await mine(handler, number)
+
+
+async def read_all(handler: Handler, up_to: int | None = None) -> int:
+    """All are read, or those up to this id: what came since stays unread. How many were not."""
+    inbox, viewer = handler.parts.inbox, handler.viewer
+    return await handler.in_thread(inbox.mark_read, viewer.name, viewer.admin, up_to=up_to)
 
 
 async def choose(handler: Handler, wanted: Wanted) -> Preference:
@@ -81,8 +88,12 @@ def _test(parts: ServiceParts, user: str) -> int:
         raise Problem(429, Why.TOO_OFTEN, words, {"Retry-After": "600"})
     number = parts.telling.put(trial(user, now))
     if number is None:  # the same user within the same microsecond
-        raise Problem(409, Why.CHANGED, _("Somebody else changed this at the same moment. Look again, then retry."))
+        raise changed_meanwhile()
     return number
+
+
+def changed_meanwhile() -> Problem:
+    return Problem(409, Why.CHANGED, _("Somebody else changed this at the same moment. Look again, then retry."))
 
 
 def reachable(telling: Telling, chosen: Preference, user: str) -> tuple[str, ...]:

@@ -56,12 +56,12 @@ class NoticeForm(NoticesPage):
 
 
 class MarkRead(NoticeForm):
-    """One (`id`), or all."""
+    """One (`id`), or all that the page showed (`up_to`)."""
 
     async def act(self) -> str:
         number = self.number("id")
         if number is None:
-            count = await notice_actions.read_all(self)
+            count = await notice_actions.read_all(self, self.number("up_to"))
             return _n("%(n)s notice is marked as read.", "%(n)s notices are marked as read.", count)
         await notice_actions.read(self, number)
         return _("It is marked as read.")

@@ -79,8 +79,9 @@ class GlanceView:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """What became of a test message by one channel."""
+    """What became of a notice by one channel."""
 
+    name: str
     channel: str
     state: str
     words: str
@@ -210,9 +211,14 @@ def _test(parts: ServiceParts, viewer: Viewer) -> TestView | None:
     letter = parts.inbox.last_test(viewer.name)
     if letter is None or letter.expires_at is None or letter.expires_at <= parts.clock.now():
         return None
-    found = Deliveries(parts.book.store, parts.clock).of(letter.id)
-    ways = tuple(
-        Delivered(_(CHANNEL_WORDS.get(name, name)), state, _(STATE_WORDS[state]), retold(why))
+    ways = deliveries(parts, letter.id)
+    return TestView(letter.at, any(way.state in ("waiting", "sending") for way in ways), ways)
+
+
+def deliveries(parts: ServiceParts, number: int) -> tuple[Delivered, ...]:
+    """What became of one notice, by channel."""
+    found = Deliveries(parts.book.store, parts.clock).of(number)
+    return tuple(
+        Delivered(name, _(CHANNEL_WORDS.get(name, name)), state, _(STATE_WORDS[state]), retold(why))
         for name, (state, why) in sorted(found.items())
     )
-    return TestView(letter.at, any(way.state in ("waiting", "sending") for way in ways), ways)

@@ -18,6 +18,9 @@ BEYOND_SCHEMA = (
     "image:",
     "payer:",
     "server:",
+    "email:",
+    "chat:",
+    "quiet:",
     "key: the Idempotency-Key header says",
 )
 

@@ -65,6 +65,10 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
         {"at": "2026-03-03T09:00:00Z", "profile": "cpu"},
     ),
     "DELETE scheduled-starts/{start_id}": ("DELETE", "scheduled-starts/{start}", {}),
+    "PUT notices/{notice_id}/read": ("PUT", "notices/{notice}/read", {}),
+    "PUT notices/read": ("PUT", "notices/read", {}),
+    "PUT notices/preferences": ("PUT", "notices/preferences", {"digest": "daily", "language": "en"}),
+    "POST notices/test": ("POST", "notices/test", {}),
     "POST accounts/{name}/grants": ("POST", "accounts/alice/grants", {"credits": "5"}),
     "PUT accounts/{name}/limits": ("PUT", "accounts/%2A/limits", {"max_servers": 9}),
     "PUT accounts/{name}/monthly-grant": ("PUT", "accounts/%2A/monthly-grant", {"micro_credits": 9}),
@@ -75,7 +79,7 @@ WRITES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 #: Those that write what is the asker's own, whoever asks: nobody else can be named in them.
-ONES_OWN = {"POST scheduled-starts"}
+ONES_OWN = {"POST scheduled-starts", "PUT notices/read", "PUT notices/preferences", "POST notices/test"}
 
 SAFE = {"GET", "HEAD", "OPTIONS"}
 

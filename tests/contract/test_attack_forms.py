@@ -16,7 +16,7 @@ import pytest
 from tornado.web import create_signed_value
 
 from quota.leases import Lease, StopReason
-from quota.notices import stopped
+from quota.notices import NoticeKind, stopped, stops_now
 from quota.outbox import Outbox
 from quota.routing import MAIL
 from quota.schedules import Schedules
@@ -69,8 +69,10 @@ def ids(desk: Desk) -> Ids:
     theirs, mine = (starts.add(user, "", {"profile": "cpu"}, morning, user).id for user in ("alice", "boss"))
     doubted = desk.end(desk.run("boss", profile="test"), StopReason.IDLE)
     Outbox(desk.store, desk.clock).put(stopped(doubted, desk.now))
-    running = desk.run(profile="test").id
-    return {"lease": running, "ended": ended.id, "doubted": doubted.id, "start": theirs, "mine": mine}
+    running = desk.run(profile="test")
+    told = Outbox(desk.store, desk.clock).put(stops_now(running, NoticeKind.IDLE_STOP, "no code ran", desk.now))
+    leases = {"lease": running.id, "ended": ended.id, "doubted": doubted.id}
+    return {**leases, "start": theirs, "mine": mine, "notice": str(told)}
 
 
 def test_every_form_and_every_write_is_attacked_here() -> None:
@@ -194,7 +196,8 @@ async def test_no_write_of_rest_is_open_to_another_user(service: Service, desk: 
         if name in ONES_OWN:
             continue
         answer = await mallory.request(method, path.format(**ids), json=body)
-        allowed = (404,) if "{start}" in path else (401, 403)  # whether somebody has a start is nobody's business
+        hidden = "{start}" in path or "{notice}" in path  # whether somebody has one is nobody's business
+        allowed = (404,) if hidden else (401, 403)
         assert answer.status_code in allowed, (method, path, answer.text)
     assert everything(desk) == before
 

@@ -82,7 +82,7 @@ def test_every_list_has_pages() -> None:
                 names = {each.get("name") for each in DOCUMENT["paths"]["/" + address][verb]["parameters"]}
                 assert {"limit", "cursor"} <= names
                 assert "next" in model.model_fields
-    assert lists == 10
+    assert lists == 11
 
 
 def test_every_post_that_creates_or_spends_takes_a_key() -> None:

@@ -44,7 +44,7 @@ SAME = [
     (r"templates/", r"CSV|REST|openapi\.json|\(OpenAPI 3\.1\)", "names of formats"),
     (r"templates/error\.html", r" is pending | is already running|current scopes", "compared with the Hub's own words"),
     (
-        r"api/(asked|shapes|document|operation|routes|own|held|kit|kit_farewell|kit_stream|site|groups|wishes|starts|appeals)\.py",
+        r"api/(asked|shapes|document|operation|routes|own|held|kit|kit_farewell|kit_stream|site|groups|wishes|starts|notices|appeals)\.py",
         r".*",
         "the OpenAPI document is English",
     ),
