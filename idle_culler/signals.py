@@ -14,7 +14,8 @@
   then the signal is *not applicable* rather than unknown.
 
 What the Hub calls a user's activity (an open tab and a poller bump it) is carried for people to read and never counts.
-A stamp without a zone is taken as UTC; one that lies in the future counts as now.
+A stamp without a zone is taken as UTC; one that lies in the future counts as now. Of a report whose own time lies far
+ahead nobody can tell the age: its clock was set since, and what it says may be long past.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ T = TypeVar("T")
 #: A source that has not reported for this long says nothing about now.
 STALE = timedelta(seconds=120)
 WHOLE = 1000
+_END = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,13 +236,14 @@ def _report(rows: Mapping[str, Row], source: str, whose: str, now: datetime) -> 
     row = rows.get(source)
     if row is None:
         raise _Bad(told.SILENT % {"source": whose})
-    at, payload = moment(row[0], now), row[1]
+    at, payload = moment(row[0], _END), row[1]
     if at is None or not isinstance(payload, Mapping):
         raise _Bad(told.UNREADABLE % {"source": whose})
     age = now - at
-    if age > STALE:
-        raise _Bad(told.LATE % {"source": whose, "seconds": int(age.total_seconds())})
-    return at, payload
+    if abs(age) > STALE:
+        words = told.LATE if age > STALE else told.AHEAD
+        raise _Bad(words % {"source": whose, "seconds": int(abs(age).total_seconds())})
+    return min(at, now), payload
 
 
 def _read_kit(rows: Mapping[str, Row], now: datetime) -> Known[Kit] | Unknown:

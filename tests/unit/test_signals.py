@@ -94,9 +94,16 @@ def test_a_kernel_that_cannot_be_read_is_unknown(raw: Any) -> None:
     assert isinstance(signals.kit, Known) and signals.kit.value.kernels[0].busy is None
 
 
-def test_an_old_row_in_the_future_counts_as_now() -> None:
-    """A clock that went back must not keep a row fresh for ever."""
-    signals = read(lease(), {"kit": (NOW + timedelta(days=1), {"kernels": []})}, NOTHING, NOW)
+@pytest.mark.parametrize("ahead", [121, 86400])
+def test_a_report_of_a_time_far_ahead_is_of_unknown_age(ahead: int) -> None:
+    """A clock that went back must not keep a row fresh until it has caught up."""
+    signals = read(lease(), {"kit": (NOW + timedelta(seconds=ahead), {"kernels": []})}, NOTHING, NOW)
+    why = f"the last report of the notebook server's kit bears a time {ahead} s ahead, so its age is not known"
+    assert signals.kit == Unknown(why)
+
+
+def test_a_report_of_a_clock_that_is_a_little_ahead_counts_as_now() -> None:
+    signals = read(lease(), {"kit": (NOW + timedelta(seconds=119), {"kernels": []})}, NOTHING, NOW)
     assert isinstance(signals.kit, Known) and signals.kit.at == NOW
 
 
