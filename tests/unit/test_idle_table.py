@@ -1,8 +1,9 @@
 """The table "Idle, lifecycle" of the demands, and X24 and X25, as histories of servers: what each reports look by look,
-and what becomes of it. Every row of the table is here, or names the tests that prove it on something real."""
+and what becomes of it. docs/explanation/idle-promises.md names the tests that show each row on something real."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -10,16 +11,20 @@ from pathlib import Path
 
 import pytest
 
+from berth_lab.watch import KernelState
 from idle_culler import keepbusy
 from idle_culler.decide import Decision, Keep, Policy, Reclaim, Rule, Warn, decide
 from idle_culler.ports import SCOPES
 from idle_culler.signals import NOTHING, Known, Row, Unknown, read, recall, remember
-from quota.leases import Lease, ServiceClass, StopReason
+from quota.leases import Lease, ServiceClass, Slot, StopReason
+from quota.units import WHOLE_GPU
 from quota.wish import NO_WISH, Wish
+from spawner.gpu_use import gpu_signal
+from spawner.ports import GpuReading
 from tests.fakes.use import NOW, gpu, host, kernel, kit, lease
 
 ROOT = Path(__file__).parents[2]
-MINUTE = timedelta(minutes=1)
+MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)
 #: With a GPU half an hour, without one two hours, ten minutes' notice.
 PLAIN = Policy()
 
@@ -58,8 +63,56 @@ def until(minute: float, first: Reports, then: Reports) -> Reports:
     return lambda now: first(now) if now <= minute else then(now)
 
 
+def stopped_at(minute: float, *sources: str) -> Reports:
+    """All is quiet, and from then on nothing comes of these sources any more: their last rows stay."""
+
+    def sees(now: float) -> dict[str, Row]:
+        last = QUIET(min(now, minute))
+        return {source: last[source] if source in sources else row for source, row in QUIET(now).items()}
+
+    return sees
+
+
+def polled(minute: float) -> Mapping[str, Row]:
+    """What the kit's own rule makes of a kernel that ran a cell at the start and is asked by tabs and pollers twice a
+    minute ever since: status, debugger, completion, comms."""
+    now, state = NOW + minute * MINUTE, KernelState("k", NOW)
+    state.sighted(NOW)
+    state.message("execute_input", {"msg_id": "r", "msg_type": "execute_request"}, {}, NOW)
+    state.message("status", {"msg_id": "r", "msg_type": "execute_request"}, {"execution_state": "idle"}, NOW)
+    for look in range(int(minute * 2)):
+        for kind in ("kernel_info_request", "debug_request", "complete_request", "comm_msg", "comm_info_request"):
+            for word in ("busy", "idle"):
+                header = {"msg_id": f"{kind}-{look}", "msg_type": kind}
+                state.message("status", header, {"execution_state": word}, NOW + look / 2 * MINUTE)
+    rows = {"kit": (now, {"kernels": [state.report()], "terminals": 0})}
+    return {**rows, **shifted({**host(), **gpu(0, None)}, minute)}
+
+
+def devices(*utils: int | None) -> Reports:
+    """What the agent's own rule makes of several devices of one lease; None: one that cannot be read."""
+    slots = tuple(Slot("h", f"GPU-{number}", WHOLE_GPU) for number in range(len(utils)))
+    readings = {
+        f"GPU-{number}": GpuReading(f"GPU-{number}", number, "A10", 24576, 4096, util, False)
+        for number, util in enumerate(utils)
+    }
+    of, before = lease(len(utils), started=0, slots=slots), {"util": 0, "active_at": NOW.isoformat()}
+
+    def sees(minute: float) -> dict[str, Row]:
+        now = NOW + minute * MINUTE
+        payload = gpu_signal(of, readings, before, {}, now)
+        return {**shifted({**kit(kernel()), **host()}, minute), "gpu": (now, payload)}
+
+    return sees
+
+
 QUIET = since_start(kit(kernel(last=0)), host(), gpu(0, 0))
 QUIET_CPU = since_start(kit(kernel(last=0)), host())
+
+
+def naive(minute: float) -> Mapping[str, Row]:
+    """All quiet, and no stamp says its zone."""
+    return {source: (at.replace(tzinfo=None), payload) for source, (at, payload) in QUIET(minute).items()}
 
 
 @dataclass(frozen=True)
@@ -76,6 +129,7 @@ class Story:
     wish: Wish = NO_WISH
     kept_by: Rule | None = None  # the rule of the last verdict, where it lives
     tab: bool = False
+    away: tuple[float, float] = (0, 0)  # minutes between which nobody looks
 
 
 def lived(story: Story) -> Iterator[tuple[float, Decision]]:
@@ -84,6 +138,8 @@ def lived(story: Story) -> Iterator[tuple[float, Decision]]:
     for look in range(story.minutes * 2 + 1):
         minute = look / 2
         now = NOW + minute * MINUTE
+        if story.away[0] < minute < story.away[1]:
+            continue
         seen: Known[datetime] | Unknown = Known(now, now) if story.tab else Unknown("the Hub does not tell")
         decision = decide(read(story.of, story.sees(minute), memory, now, seen), story.policy, now, story.wish)
         yield minute, decision
@@ -116,7 +172,7 @@ STORIES = [
     Story("i03-forgotten-tab", QUIET, (30, Rule.IDLE), 20, tab=True),
     Story("i03-tab-that-saves-by-itself", same(kit(kernel(), saved_at=NOW.isoformat()), host(), gpu()),
           (30, Rule.IDLE), 20, tab=True),
-    Story("i05-status-messages-only", QUIET, (30, Rule.IDLE), 20),
+    Story("i05-scripted-pollers-and-status-messages", polled, (30, Rule.IDLE), 20, minutes=60, tab=True),
     Story("i07-nvml-fails-for-ever", same(kit(kernel()), host(), gpu(None, reason="unknown")), None,
           kept_by=Rule.BLIND),
     Story("i07-nvml-fails-after-the-warning", until(25, QUIET, same(kit(), host(), gpu(None))), None, 20,
@@ -126,6 +182,15 @@ STORIES = [
           of=lease(share=250, started=0), kept_by=Rule.BLIND),
     Story("i07-nvml-comes-back", until(59.5, same(kit(), host(), gpu(None)), same(kit(), host(), gpu())),
           (90, Rule.IDLE), 80),
+    Story("i07-kit-falls-silent", stopped_at(10, "kit"), None, kept_by=Rule.BLIND),
+    Story("i07-agent-falls-silent", stopped_at(25, "host", "gpu"), None, 20, kept_by=Rule.BLIND),
+    Story("i07-a-reader-that-repeats-its-last-zero", stopped_at(29.5, "gpu"), (30, Rule.IDLE), 20),
+    Story("i07-kit-is-silent-for-a-while", until(10, QUIET, until(40, same(host(), gpu()), QUIET)),
+          (70.5, Rule.IDLE), 60.5),
+    Story("i07-nobody-looked-for-half-an-hour", QUIET, (70, Rule.IDLE), 60, away=(10, 40)),
+    Story("i07-nobody-looked-for-two-minutes", QUIET, (30, Rule.IDLE), 20, away=(10, 12)),
+    Story("i07-nobody-looked-while-it-was-warned", QUIET, (80, Rule.IDLE), 20, away=(21, 50)),
+    Story("i07-one-of-two-devices-cannot-be-read", devices(0, None), None, of=lease(2, started=0), kept_by=Rule.BLIND),
     Story("i08-rows-of-an-orphan", lambda minute: {}, None, kept_by=Rule.BLIND),
     Story("i13-gpu-60-s", QUIET, (1, Rule.IDLE), 0.5, policy=Policy(60, 300, 30)),
     Story("i13-cpu-300-s", QUIET_CPU, (5, Rule.IDLE), 4.5, policy=Policy(60, 300, 30), of=CPU),
@@ -162,18 +227,34 @@ STORIES = [
           policy=GPU_IDLE),
     Story("i16-a-cell-that-runs-is-use-of-it", since_start(kit(kernel(True)), JOB, gpu(0, 0)), None, policy=GPU_IDLE,
           kept_by=Rule.BUSY_KERNEL),
-    Story("i16-two-devices-at-0-and-95", same(kit(), host(), gpu(95)), None, policy=GPU_IDLE, of=lease(2, started=0),
+    Story("i16-two-devices-at-0-and-95", devices(0, 95), None, policy=GPU_IDLE, of=lease(2, started=0),
           kept_by=Rule.GPU_ACTIVE),
+    Story("i16-two-devices-at-0-and-95-without-that-rule", devices(95, 0), None, of=lease(2, started=0),
+          kept_by=Rule.GPU_ACTIVE),
+    Story("i16-two-devices-at-0", devices(0, 0), (30, Rule.IDLE), 20, of=lease(2, started=0)),
     Story("i16-device-that-cannot-be-measured", since_start(kit(), JOB, gpu(None, reason="shared")), None,
           policy=GPU_IDLE, of=lease(share=250, started=0), kept_by=Rule.CPU_ACTIVE),
     Story("i17-keep-busy-is-never-stopped", same(kit(kernel(last=None)), host(), BURN), None, kept_by=Rule.GPU_ACTIVE),
     Story("i19-hub-forbids-to-ask", same(kit(kernel(last=10)), host(), gpu()), None, kept_by=Rule.RECENT),
+    Story("i19-hub-forbids-to-ask-about-an-idle-one", QUIET, (30, Rule.IDLE), 20),
+    Story("i19-service-forbids-the-kit-to-report", since_start(host(), gpu(0, 0)), None, kept_by=Rule.BLIND),
     Story("i20-pages-are-read", QUIET, (30, Rule.IDLE), 20, tab=True),
+    Story("i21-a-report-of-last-week", lambda minute: {**QUIET(minute), "kit": (NOW - 7 * DAY, {"kernels": []})}, None,
+          kept_by=Rule.BLIND),
+    Story("i21-a-report-of-tomorrow", lambda minute: {**QUIET(minute), "host": (NOW + DAY, host()["host"][1])}, None,
+          kept_by=Rule.BLIND),
+    Story("i21-naive-stamps", naive, (30, Rule.IDLE), 20),
     Story("i24-job-ends-then-one-clock",
           until(200, same(kit(), JOB, gpu()), since_start(kit(kernel(last=0)), host(), gpu())),
           (230, Rule.IDLE), 220),
     Story("x24-probe-fails-for-ever", same(host(), gpu()), None, kept_by=Rule.BLIND),
     Story("x24-other-ide-that-computes", same(host(40.0), gpu()), None, kept_by=Rule.CPU_ACTIVE),
+    Story("x24-other-ide-without-a-kit-that-rests", since_start(host(processes=2), gpu(0, 0)), None,
+          kept_by=Rule.BLIND),
+    Story("x24-other-ide-beside-the-kit-that-builds", same(kit(), host(1.0, io_bytes_per_s=2e6), gpu()), None,
+          kept_by=Rule.IO_ACTIVE),
+    Story("x24-other-ide-beside-the-kit-that-rests", since_start(kit(), host(processes=2), gpu(0, 0)),
+          (30, Rule.IDLE), 20),
     Story("x25-four-days-of-training", same(kit(kernel(True)), host(99.0), gpu(97)), None,
           of=lease(started=4 * 86400), kept_by=Rule.BUSY_KERNEL),
 ]  # fmt: skip
@@ -344,21 +425,25 @@ def test_x25_a_longest_life_differs_by_class_not_by_renewals() -> None:
     )
 
 
-#: Rows of the table that need more than a verdict, and where they are proven.
-ELSEWHERE = {
-    "i08": "tests/contract/test_culler.py",
-    "i11": "tests/contract/test_culler.py",
-    "i12": "tests/contract/test_culler.py",
-    "i20": "tests/integration/test_idle_reclaim.py",
-    "i23": "tests/contract/test_kit_outputs.py",
+PAGE = (ROOT / "docs/explanation/idle-promises.md").read_text(encoding="utf-8")
+PROMISES = {
+    cells[1].lower(): re.findall(r"`([a-z]+/test_\w+)`", cells[4])
+    for cells in ([cell.strip() for cell in line.split("|")] for line in PAGE.splitlines() if line.startswith("| "))
+    if re.fullmatch(r"[IX]\d+", cells[1])
 }
-ROWS = ("i01 i02 i03 i05 i07 i08 i11 i12 i13 i14 i15 i16 i17 i19 i20 i21 i23 i24 x24 x25").split()
+ROWS = "i1 i2 i3 i5 i7 i8 i11 i12 i13 i14 i15 i16 i17 i19 i20 i21 i23 i24 x24 x25".split()
+
+
+def test_every_row_is_promised() -> None:
+    assert list(PROMISES) == ROWS
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_every_row_of_the_table_is_proven(row: str) -> None:
-    here = Path(__file__).read_text(encoding="utf-8")
-    told = any(story.id.startswith(row) for story in STORIES) or f"_{row}_" in here
-    assert told or row in ELSEWHERE
-    if row in ELSEWHERE:
-        assert f"def test_{row}_" in (ROOT / ELSEWHERE[row]).read_text(encoding="utf-8")
+def test_every_promise_names_tests_of_that_row_that_are_there(row: str) -> None:
+    number = f"{row[0]}{int(row[1:]):02}"
+    assert PROMISES[row]
+    for path in PROMISES[row]:
+        code = (ROOT / "tests" / f"{path}.py").read_text(encoding="utf-8")
+        named = re.search(rf"def test_(\w+_)?{number}_", code)
+        told = path == "unit/test_idle_table" and any(story.id.startswith(number) for story in STORIES)
+        assert named or told, f"no test of {number} in {path}"
