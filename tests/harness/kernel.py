@@ -50,8 +50,8 @@ class Kernel:
         self.socket = None
         self._open.close()
 
-    def send(self, code: str) -> str:
-        """Start executing and do not wait; the message's id."""
+    def send(self, code: str, cell: str = "") -> str:
+        """Start executing, perhaps as a cell of a notebook, and do not wait; the message's id."""
         header = {
             "msg_id": uuid.uuid4().hex,
             "msg_type": "execute_request",
@@ -60,13 +60,14 @@ class Kernel:
             "session": "t",
         }
         content = {"code": code, "silent": False, "store_history": True, "allow_stdin": False, "stop_on_error": True}
-        message = {"header": header, "parent_header": {}, "metadata": {}, "content": content, "channel": "shell"}
+        metadata = {"cellId": cell} if cell else {}
+        message = {"header": header, "parent_header": {}, "metadata": metadata, "content": content, "channel": "shell"}
         self.attach().send(json.dumps(message))
         return header["msg_id"]
 
-    def run(self, code: str, seconds: float = 30) -> str:
+    def run(self, code: str, seconds: float = 30, cell: str = "") -> str:
         """Execute to the end; what it printed. Raises `AssertionError` for an error in the code."""
-        sent, printed = self.send(code), []
+        sent, printed = self.send(code, cell), []
         deadline = time.monotonic() + seconds
         while True:
             message = self._next(deadline, code)

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from hub_config.compose import Parts, parts
+from quota.leases import StopReason
 from tests.harness import Kernel, Person, Stack, until
 
 pytestmark = pytest.mark.hub
@@ -38,9 +39,11 @@ numbers = list(range(5))
 def double(x):
     return [2 * each for each in x]
 lock = threading.Lock()
+print("made by", len(numbers))
 """
 PROOF = "print(double(numbers), os.path.basename(os.getcwd()), 'lock' in globals())"
-NOTEBOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}
+CELL = {"id": "c0", "cell_type": "code", "source": WORK, "metadata": {}, "outputs": [], "execution_count": None}
+NOTEBOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [CELL]}
 
 
 @pytest.fixture(scope="module")
@@ -62,10 +65,10 @@ def at_work(person: Person, made: Parts, profile: str, server: str = "") -> str:
     body = {"type": "notebook", "content": NOTEBOOK}
     assert person.notebook("PUT", "api/contents/work.ipynb", server=server, json=body).status_code in (200, 201)
     kernel = Kernel(person, server)
-    with kernel:
-        kernel.run(WORK, 60)
     seat = {"path": "work.ipynb", "name": "work.ipynb", "type": "notebook", "kernel": {"id": kernel.id}}
     assert person.notebook("POST", "api/sessions", server=server, json=seat).status_code == 201
+    with kernel:
+        assert kernel.run(WORK, 60, cell="c0") == "made by 5\n"
     lease = str(person.lease()["id"])
 
     def told() -> bool:
@@ -98,6 +101,16 @@ def restored(person: Person, offer: dict[str, Any], server: str = "") -> dict[st
     return dict(answer.json())
 
 
+def stamped(person: Person, lease: str, reason: str, server: str = "") -> None:
+    """The file has what the cell printed, which no browser had saved, and says which stop saved it."""
+    answer = person.notebook("GET", "api/contents/work.ipynb", server=server)
+    notebook = answer.json()["content"]
+    (output,) = notebook["cells"][0]["outputs"]
+    assert "".join(output["text"]) == "made by 5\n", notebook
+    stamp = notebook["metadata"]["berth"]
+    assert (stamp["lease"], stamp["reason"]) == (lease, reason), stamp
+
+
 def came_back(person: Person, found: dict[str, Any], server: str = "") -> None:
     """The notebook has a kernel again, a fresh one, that holds what the other held, where the other worked."""
     (row,) = found["kernels"]
@@ -119,31 +132,47 @@ def listed(person: Person, made: Parts, lease: str) -> None:
         assert words in page, f"{words!r} is not on the receipt: {page}"
 
 
-def test_i24_what_was_saved_before_a_stop_comes_back_after_the_next_start(stack: Stack, made: Parts) -> None:
+def back(person: Person, lease: str, reason: str) -> None:
+    """The next server offers what the last one saved, once, and brings it back."""
+    until(person.gone, 30, "the hub has let go of it")
+    person.start("cpu")
+    offer = until(lambda: event(person, "resume"), 30, "an offer")
+    assert (offer["reason"], offer["kernels"], offer["tabs"]) == (reason, 1, ["work.ipynb"]), offer
+    assert [row["what"] for row in offer["lost"]] == ["lock"] and offer["variables"] >= 2, offer
+    stamped(person, lease, reason)
+    came_back(person, restored(person, offer))
+    assert event(person, "resume") is None, "once"
+
+
+def test_i24_what_was_saved_before_a_stop_by_hub_comes_back_after_the_next_start(stack: Stack, made: Parts) -> None:
     person = stack.add("ada")
     lease = at_work(person, made, "cpu")
     person.stop(seconds=60)
     person.settled(lease)
     listed(person, made, lease)
-    person.start("cpu")
-    offer = until(lambda: event(person, "resume"), 30, "an offer")
-    assert (offer["reason"], offer["kernels"], offer["tabs"]) == ("user", 1, ["work.ipynb"]), offer
-    assert [row["what"] for row in offer["lost"]] == ["lock"] and offer["variables"] >= 2, offer
-    came_back(person, restored(person, offer))
-    assert event(person, "resume") is None, "once"
+    back(person, lease, "user")
 
 
 def test_i24_an_idle_server_that_was_reclaimed_comes_back_as_well(stack: Stack, made: Parts) -> None:
     person = stack.add("eve")
     lease = at_work(person, made, "gpu-1-8")
     until(lambda: person.lease(lease)["state"] == "SETTLED", 90, "it is reclaimed", every=0.25)
-    assert person.lease(lease)["stop_reason"] == "idle"
     listed(person, made, lease)
-    until(person.gone, 30, "the hub has let go of it")
-    person.start("cpu")
-    offer = until(lambda: event(person, "resume"), 30, "an offer")
-    assert offer["reason"] == "idle"
-    came_back(person, restored(person, offer))
+    back(person, lease, "idle")
+
+
+def test_i24_a_server_stopped_by_its_page_and_one_whose_credit_is_gone_come_back(stack: Stack, made: Parts) -> None:
+    person = stack.add("bob")
+    lease = at_work(person, made, "cpu")
+    answer = person.berth(f"/leases/{lease}/stop", "POST", json={})
+    assert answer.status_code == 202, answer.text
+    person.settled(lease, 60)
+    back(person, lease, "user")
+    poor = stack.add("kit")
+    lease = at_work(poor, made, "cpu")
+    made.way_out.request(lease, StopReason.QUOTA, by="test")
+    poor.settled(lease, 60)
+    back(poor, lease, "quota")
 
 
 def test_i24_a_server_of_another_name_is_offered_nothing_and_its_own_comes_back(stack: Stack, made: Parts) -> None:
