@@ -14,6 +14,7 @@ import pytest
 from hub_config.compose import check_extensions, parts
 from hub_config.settings import SettingsError, parse
 from hub_config.site_pages import BerthPages, check_templates, hub_folders
+from quota.web.notice_views import GlanceView
 from quota.web.pages import PageHandler
 from quota.web.render import ALWAYS, Pages, make_environment
 
@@ -132,6 +133,7 @@ GIVEN = {
     "groups": (),
     "now": datetime(2026, 3, 2, 9, 0, tzinfo=UTC),
     "problem": Anything(),
+    "told": GlanceView(),
 }
 
 
