@@ -24,6 +24,7 @@ ANSWER_SECONDS = 1.0
 #: Why something could not be saved, by code: sentences for people.
 WHY = {
     "busy": "The kernel was still busy when the time to save was over.",
+    "busy-now": "The kernel is busy; save again when it is idle.",
     "kernel-language": "Variables are saved of Python kernels alone.",
     "kit-missing": "This kernel's environment does not have Berth's kit, so its variables could not be saved.",
     "time": "There was no time left to save it.",
