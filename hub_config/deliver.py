@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from quota.cards import Cards
 from quota.delivery import Channel, Message, Worker
 from quota.inbox import Inbox
-from quota.outbox import Deliveries, Outbox
+from quota.outbox import Deliveries, Outbox, Tidy
 from quota.outgoing import NotReached, Policy, Unsafe
 from quota.routing import CHAT, MAIL, SITE
 from quota.sealed import Sealer
@@ -116,17 +116,20 @@ def channels_of(made: Parts) -> list[Channel]:
 
 def worker_of(made: Parts) -> Worker:
     """What sends notices, in service `berth`. Raises `SettingsError`."""
-    outbox = outbox_of(made)
+    outbox, deliveries = outbox_of(made), Deliveries(made.store, made.clock)
     return Worker(
         outbox,
-        Deliveries(made.store, made.clock),
+        deliveries,
         Inbox(made.store, made.clock),
         made.alerts,
         made.clock,
         channels_of(made),
         site_url(made),
         made.settings.site.name,
-        also=[Cards(made.store, made.clock, outbox.put).look],
+        also=[
+            Cards(made.store, made.clock, outbox.put).look,
+            Tidy(deliveries, made.clock, made.settings.notices.keep).look,
+        ],
     )
 
 

@@ -136,7 +136,9 @@ def _shown(field: FieldInfo) -> str:
 
 
 def _duration(seconds: int) -> str:
-    """In the largest unit that is exact."""
+    """In the largest unit that is exact; days from two on."""
+    if seconds % 86400 == 0 and seconds > 86400:
+        return f"{seconds // 86400} d"
     if seconds % 60:
         return f"{seconds} s"
     return f"{seconds // 3600} h" if seconds % 3600 == 0 else f"{seconds // 60} min"

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -107,11 +108,12 @@ async def _serve(made: Parts) -> None:
     from quota.web.server import Server
 
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
-    parts = compose.service_parts(made)
+    worker = deliver.worker_of(made)
+    parts = replace(compose.service_parts(made), sent=worker.counts)
     server = Server(make_app(parts), max_body_size=MAX_BODY_BYTES)
     server.listen(address.port or 80, address.hostname or "127.0.0.1")
     stop_watching = keep_watching(compose.watch(made))
-    stop_delivering = deliver.worker_of(made).start()
+    stop_delivering = worker.start()
     stop_auditing = keep_auditing(compose.nightly(made))
     tidying = asyncio.create_task(keep_tidy(parts.answers))
     dispatching = asyncio.create_task(keep_dispatching(schedule.dispatcher_of(made, parts.hub)))

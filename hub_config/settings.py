@@ -23,7 +23,7 @@ from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
-from hub_config.settings_notices import ChatTable, MailTable
+from hub_config.settings_notices import ChatTable, MailTable, NoticesTable
 from hub_config.settings_save import SaveTable
 from hub_config.settings_schedule import ScheduleTable
 from quota.units import WHOLE_GPU, MicroCredits, MilliGpu, parse_credits
@@ -228,6 +228,7 @@ class Settings(_Table):
     first_start: FirstStart = Field(
         FirstStart(), description="Fills a new book once; afterwards these belong to the admin page."
     )
+    notices: NoticesTable = Field(NoticesTable(), description="What people are told.")
     mail: MailTable = Field(MailTable(), description="The mail server by which people are told.")
     chat: ChatTable = Field(ChatTable(), description="Chats in which people are told.")
     extensions: ExtensionsTable = Field(ExtensionsTable(), description="Functions of the site's own.")
@@ -386,6 +387,9 @@ COMMENTED = """\
 [logs]
 # format = "json"            # one JSON object a line in logs/*.log; or "text"
 # level = "info"             # debug, info or warning
+
+[notices]                    # what people are told, on their pages and as below
+# keep = "90 d"              # for so long, read or not
 
 [mail]                       # people are told by mail where a host is given
 # host = ""

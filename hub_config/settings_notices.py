@@ -1,12 +1,14 @@
-"""The tables `[mail]` and `[chat]` of `berth.toml`: how people are written to."""
+"""The tables `[notices]`, `[mail]` and `[chat]` of `berth.toml`: how people are told."""
 
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hub_config.settings_durations import Duration
 from quota.routing import is_email
 
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?", re.ASCII)
@@ -32,6 +34,25 @@ def _host(value: str) -> str:
 
 Email = Annotated[str, AfterValidator(_email)]
 Host = Annotated[str, AfterValidator(_host)]
+
+
+#: What is told is looked at for days; a year is the longest that `berth.toml` can say.
+SHORTEST_KEPT = timedelta(days=7)
+
+
+class NoticesTable(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    keep: Duration = Field(
+        timedelta(days=90), description="For so long notices stay on people's pages, and what became of each."
+    )
+
+    @field_validator("keep")
+    @classmethod
+    def _bounds(cls, value: timedelta) -> timedelta:
+        if value < SHORTEST_KEPT:
+            raise ValueError('write 7 d at least, such as "90 d"')
+        return value
 
 
 class MailTable(BaseModel):

@@ -18,7 +18,7 @@ from quota import schema, schema_stops
 from quota.errors import BerthError
 from quota.farewells import Farewells
 from quota.leases import HolderKind, Lease
-from quota.notices import ENDS, Notice, stopped
+from quota.notices import ENDS, FRESH, Notice, stopped
 from quota.ports import Clock
 from quota.records import read_leases
 from quota.store import Store, insert_new, retried, upsert
@@ -79,13 +79,15 @@ class Cards:
             return str(connection.scalar(_MARK))
 
     def _settled(self, after: int) -> Sequence[Lease]:
-        """Leases whose end came into history after that number, and which nobody was told of; the oldest first."""
+        """Leases whose end came into history after that number, and which nobody was told of; the oldest first. An end
+        longer than `FRESH` ago is no news."""
         told = sa.select(_NOTICE.c.id).where(_NOTICE.c.lease_id == _EVENT.c.lease_id, _NOTICE.c.kind.in_(_KINDS))
         settled = (
             sa.select(_EVENT.c.lease_id)
             .join(_LEASE, _LEASE.c.id == _EVENT.c.lease_id)
             .where(_EVENT.c.id > after, _EVENT.c.kind == "lease-settled", ~told.exists())
             .where(_LEASE.c.holder_kind == HolderKind.SERVER.value, _LEASE.c.started_at.is_not(None))
+            .where(_LEASE.c.ended_at > self._clock.now() - FRESH)  # the notice of an older one may be tidied away
             .order_by(_EVENT.c.id)
             .limit(MOST)
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, Protocol
@@ -16,7 +16,7 @@ from quota.alerts import Alerts
 from quota.i18n import N_, _
 from quota.inbox import Inbox
 from quota.notices import TO_ADMINS, URGENT, Notice, NoticeKind, alert
-from quota.outbox import Claim, Deliveries, Outbox
+from quota.outbox import ENDS_OF_TRIES, Claim, Deliveries, Outbox
 from quota.ports import Clock
 from quota.routing import Preference
 from quota.told import retold
@@ -131,6 +131,12 @@ class Worker:
                 log.exception("Notices could not be delivered", extra={"event": "delivery-failed"})
             self._stopped.wait(every)
 
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """What became of tries since the process began, by channel and one of `quota.outbox.ENDS_OF_TRIES`; 0 for what
+        never happened on a channel that is open."""
+        zero = {(channel.name, end): 0 for channel in self._channels for end in ENDS_OF_TRIES}
+        return {**zero, **self._deliveries.counts()}
+
     def look(self, channel: Channel) -> int:
         """Send what is due on a channel now. How many notices went out."""
         lost = self._deliveries.recover(channel.name, channel.idempotent)
@@ -192,7 +198,7 @@ class Worker:
             if each.kind != ALERT_KIND:
                 self._outbox.put(alert(each.key, each.words, each.since, now))
         for channel, waiting in self._deliveries.waiting().items():
-            if waiting.oldest_due is not None and now - waiting.oldest_due > STUCK and self._is_shared(channel):
+            if now - waiting.oldest_due > STUCK and self._is_shared(channel):
                 self._raise(channel, f"{waiting.count} wait, the oldest since {waiting.oldest_due:%Y-%m-%d %H:%M} UTC")
 
     def _is_shared(self, name: str) -> bool:

@@ -4,7 +4,7 @@ not grow with history."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import sqlalchemy as sa
@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from quota import ledger, schema
 from quota.alerts import Alert
 from quota.leases import Device, Lease
+from quota.outbox import Waiting, read_waiting
 from quota.records import LIVE, read_devices, read_leases
 from quota.rows import Heartbeat
 from quota.store import Store
@@ -24,7 +25,8 @@ META = ("audit",)
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One look. Money in micro-credits; `leases` that are not settled by (state, profile)."""
+    """One look. Money in micro-credits; `leases` that are not settled by (state, profile); `waiting` is
+    what each channel has still to tell people."""
 
     leases: Mapping[tuple[str, str], int]
     oldest_unsettled: datetime | None
@@ -36,6 +38,7 @@ class Facts:
     held: int
     debt: int
     revenue: int
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
 
 
 def names_since(store: Store, since: datetime) -> list[tuple[str, datetime]]:
@@ -67,6 +70,7 @@ def read_facts(store: Store, now: datetime) -> Facts:
             held=_sum(connection, sa.select(sa.func.sum(_LEASE.c.held)).where(_UNSETTLED)),
             debt=_sum(connection, _amounts("debt:", _ACCOUNT.c.id)),
             revenue=_sum(connection, sa.select(_BALANCE.c.amount).where(_BALANCE.c.sub == ledger.REVENUE)),
+            waiting=read_waiting(connection, now),
         )
 
 

@@ -27,7 +27,7 @@ from quota.routing import NO_NEWS, Preference, from_choices, route
 from quota.store import Store, insert_new, retried
 from quota.told import booked
 
-__all__ = ["Claim", "Deliveries", "Outbox", "Waiting", "key_of", "write"]
+__all__ = ["Claim", "Deliveries", "Outbox", "Tidy", "Waiting", "key_of", "read_waiting", "write"]
 
 log = logging.getLogger("berth.notices")
 
@@ -194,10 +194,16 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What one channel has still to send: how many, and since when the first of them has been due."""
+    """What one channel has still to send of what is due: how many, and since when the first of them has been due."""
 
     count: int
-    oldest_due: datetime | None
+    oldest_due: datetime
+
+
+#: What becomes of one try; "again": it is tried again later.
+ENDS_OF_TRIES: Final = ("sent", "again", "failed", "dropped")
+#: As the partial index has it, so that both databases use that.
+_OPEN = sa.text(f"delivery.{schema_stops.DUE_SQL}")
 
 
 class Deliveries:
@@ -205,6 +211,11 @@ class Deliveries:
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store, self._clock = store, clock
+        self._ends: Counter[tuple[str, str]] = Counter()
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """What became of tries since the process began, by channel and one of `ENDS_OF_TRIES`."""
+        return dict(self._ends)
 
     @retried
     def claim(self, channel: str, owner: str, most: int = 20) -> list[Claim]:
@@ -214,11 +225,12 @@ class Deliveries:
             due = (
                 sa.select(_NOTICE, _DELIVERY.c.tries)
                 .join(_DELIVERY, _DELIVERY.c.notice_id == _NOTICE.c.id)
-                .where(_DELIVERY.c.channel == channel, _DELIVERY.c.state == "waiting", _DELIVERY.c.next_at <= now)
+                .where(_OPEN, _DELIVERY.c.channel == channel)
+                .where(_DELIVERY.c.state == "waiting", _DELIVERY.c.next_at <= now)
                 .order_by(_DELIVERY.c.next_at, _NOTICE.c.id)
                 .limit(most)
             )
-            found = []
+            found, dropped = [], 0
             for row in connection.execute(due).mappings().all():
                 late = row["expires_at"] is not None and row["expires_at"] <= now
                 mine = {"state": "sending", "claimed_by": owner, "tries": row["tries"] + 1, "next_at": now + CLAIMED}
@@ -229,9 +241,14 @@ class Deliveries:
                     _DELIVERY.c.state == "waiting",
                     _DELIVERY.c.tries == row["tries"],
                 )
-                if connection.execute(this.values(**values)).rowcount == 1 and not late:
+                if connection.execute(this.values(**values)).rowcount != 1:
+                    continue
+                if late:
+                    dropped += 1
+                else:
                     found.append(Claim(row["id"], channel, owner, row["tries"] + 1, _notice_of(row)))
-            return found
+        self._ends[channel, "dropped"] += dropped
+        return found
 
     def sent(self, claim: Claim) -> bool:
         """It went out. False where the claim was not one's own any more."""
@@ -243,13 +260,13 @@ class Deliveries:
 
     def again(self, claim: Claim, why: str) -> bool:
         """It did not go out and may later. False where that is given up: tried too often, or too late by then."""
-        pause = min(FIRST_PAUSE * 2 ** (claim.tries - 1), LONGEST_PAUSE)
-        at = self._clock.now() + pause
+        at = self._clock.now() + pause(claim.tries)
         expires = claim.notice.expires_at
         if claim.tries >= MOST_TRIES or (expires is not None and at >= expires):
             self._end(claim, "failed", why)
             return False
-        self._set(claim, state="waiting", next_at=at, why=why, claimed_by="")
+        if self._set(claim, state="waiting", next_at=at, why=why, claimed_by=""):
+            self._ends[claim.channel, "again"] += 1
         return True
 
     @retried
@@ -258,24 +275,29 @@ class Deliveries:
         with self._store.write() as connection:
             now = self._clock.now()
             lost = sa.update(_DELIVERY).where(
-                _DELIVERY.c.channel == channel, _DELIVERY.c.state == "sending", _DELIVERY.c.next_at <= now
+                _OPEN, _DELIVERY.c.channel == channel, _DELIVERY.c.state == "sending", _DELIVERY.c.next_at <= now
             )
             again = {"state": "waiting", "claimed_by": "", "next_at": now}
             unknown = {"state": "failed", "why": UNKNOWN, "done_at": now}
-            return connection.execute(lost.values(**(again if idempotent else unknown))).rowcount
+            count = connection.execute(lost.values(**(again if idempotent else unknown))).rowcount
+        self._ends[channel, "again" if idempotent else "failed"] += count
+        return count
 
     def waiting(self) -> dict[str, Waiting]:
         """What each channel has still to send that is due."""
         with self._store.read() as connection:
-            now = self._clock.now()
-            rows = connection.execute(
-                sa.select(_DELIVERY.c.channel, sa.func.count(), sa.func.min(_NOTICE.c.at))
-                .join(_NOTICE, _DELIVERY.c.notice_id == _NOTICE.c.id)
-                .where(sa.or_(_DELIVERY.c.state == "waiting", _DELIVERY.c.state == "sending"))
-                .where(sa.or_(_DELIVERY.c.next_at <= now, _DELIVERY.c.tries > 0))
-                .group_by(_DELIVERY.c.channel)
-            )
-            return {channel: Waiting(count, oldest) for channel, count, oldest in rows}
+            return read_waiting(connection, self._clock.now())
+
+    @retried
+    def forget(self, before: datetime, most: int = 1000) -> int:
+        """Take off the oldest notices of before that moment, with their deliveries; none that is still to be sent. How
+        many."""
+        with self._store.write() as connection:
+            waits = sa.select(_DELIVERY.c.notice_id).where(_OPEN, _DELIVERY.c.notice_id == _NOTICE.c.id)
+            old = sa.select(_NOTICE.c.id).where(_NOTICE.c.at < before, ~waits.exists()).order_by(_NOTICE.c.id)
+            ids = list(connection.scalars(old.limit(most)))
+            connection.execute(sa.delete(_DELIVERY).where(_DELIVERY.c.notice_id.in_(ids)))
+            return connection.execute(sa.delete(_NOTICE).where(_NOTICE.c.id.in_(ids))).rowcount
 
     def outcomes(self) -> dict[tuple[str, str], int]:
         """How many deliveries are in each state, by channel and state."""
@@ -291,7 +313,9 @@ class Deliveries:
             return {row["channel"]: (row["state"], row["why"]) for row in rows}
 
     def _end(self, claim: Claim, state: str, why: str) -> bool:
-        return self._set(claim, state=state, why=why, done_at=self._clock.now())
+        ended = self._set(claim, state=state, why=why, done_at=self._clock.now())
+        self._ends[claim.channel, state] += ended
+        return ended
 
     @retried
     def _set(self, claim: Claim, **values: object) -> bool:
@@ -323,3 +347,52 @@ def preferences_of(connection: sa.Connection, users: Sequence[str]) -> dict[str,
     """What each of these chose; who never chose anything is not in it."""
     rows = connection.execute(sa.select(_PREFERENCE).where(_PREFERENCE.c.user.in_(list(users)))).mappings()
     return {row["user"]: from_choices(row["email"], row["choices"], row["secret"]) for row in rows}
+
+
+def read_waiting(connection: sa.Connection, now: datetime) -> dict[str, Waiting]:
+    """What each channel has still to send that is due at `now`. Costs what waits, not what was sent."""
+    parts = (_DELIVERY.c.channel, _DELIVERY.c.state, _DELIVERY.c.tries)
+    due = sa.or_(_DELIVERY.c.next_at <= now, _DELIVERY.c.tries > 0)
+    rows = connection.execute(
+        sa.select(*parts, sa.func.count(), sa.func.min(_DELIVERY.c.next_at)).where(_OPEN, due).group_by(*parts)
+    )
+    found: dict[str, Waiting] = {}
+    for channel, state, tries, count, soonest in rows:
+        before = found.get(channel)
+        first = min(_first_due(state, tries, soonest), before.oldest_due if before else now)
+        found[channel] = Waiting(count + (before.count if before else 0), first)
+    return found
+
+
+def _first_due(state: str, tries: int, next_at: datetime) -> datetime:
+    """When it was first due: the pauses since are known, and how long each try took is left out."""
+    done = tries if state == "waiting" else tries - 1
+    return next_at - (timedelta() if state == "waiting" else CLAIMED) - sum(map(pause, range(1, done + 1)), timedelta())
+
+
+def pause(tries: int) -> timedelta:
+    """How long is waited after so many tries."""
+    return min(FIRST_PAUSE * (1 << (tries - 1)), LONGEST_PAUSE)
+
+
+#: Old notices are looked for so often.
+_EVERY: Final = timedelta(days=1)
+
+
+class Tidy:
+    """Takes off notices that are older than `keep`, once a day however often it is called."""
+
+    def __init__(self, deliveries: Deliveries, clock: Clock, keep: timedelta) -> None:
+        self._deliveries, self._clock, self._keep = deliveries, clock, keep
+        self._last: datetime | None = None
+
+    def look(self) -> int:
+        """How many were taken off, in pieces of one transaction each. Raises what the book raises."""
+        now = self._clock.now()
+        if self._last is not None and timedelta() <= now - self._last < _EVERY:
+            return 0
+        taken = 0
+        while found := self._deliveries.forget(now - self._keep):
+            taken += found
+        self._last = now
+        return taken

@@ -7,7 +7,7 @@ lease ids never are. Units are base units, in the name. What agent and culler do
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from importlib.metadata import PackageNotFoundError, version
 
@@ -96,12 +96,17 @@ def _name_of(pattern: str) -> str:
 # ---- the book ----------------------------------------------------------------------------------------------------
 
 
-def families(facts: Facts | None, profiles: Iterable[str], now: datetime) -> Iterator[Metric]:
-    """What the book says. `facts` None: it did not answer, and nothing is known but that."""
+def families(
+    facts: Facts | None, profiles: Iterable[str], now: datetime, sent: Mapping[tuple[str, str], int] | None = None
+) -> Iterator[Metric]:
+    """What the book says. `facts` None: it did not answer, and nothing is known but that. `sent` is what became of
+    tries to send notices, by channel and end; its channels are those that are open."""
     yield InfoMetricFamily("berth_build", "Which Berth this is.", value={"version": _version()})
     yield _gauge("berth_book_up", "Whether the book answered this scrape.", 0 if facts is None else 1)
+    yield from _sent(sent or {})
     if facts is None:
         return
+    yield from _waiting(facts, {channel for channel, _ in sent or ()}, now)
     yield from _leases(facts, profiles, now)
     yield from _devices(facts)
     yield from _money(facts)
@@ -110,6 +115,34 @@ def families(facts: Facts | None, profiles: Iterable[str], now: datetime) -> Ite
     yield from _worker("agent", "agent", facts.boots, now)
     yield from _worker("idle-culler", "idle_culler", facts.boots, now)
     yield from _care(facts.meta, now)
+
+
+def _sent(sent: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
+    if not sent:
+        return
+    tries = CounterMetricFamily(
+        "berth_notice_deliveries",
+        "Tries to send a notice, by what became of them: sent, to be tried again, failed, dropped as too late.",
+        labels=("channel", "outcome"),
+    )
+    for (channel, outcome), number in sorted(sent.items()):
+        tries.add_metric((channel, outcome), number)
+    yield tries
+
+
+def _waiting(facts: Facts, channels: Collection[str], now: datetime) -> Iterator[Metric]:
+    """Of a channel on which nothing waits the age is 0: that is known."""
+    waiting = GaugeMetricFamily(
+        "berth_notice_deliveries_waiting", "Notices that are due and not sent yet.", labels=("channel",)
+    )
+    oldest = GaugeMetricFamily(
+        "berth_notice_oldest_waiting_seconds", "Since the first of them has been due.", labels=("channel",)
+    )
+    for channel in sorted({*channels, *facts.waiting}):
+        found = facts.waiting.get(channel)
+        waiting.add_metric((channel,), found.count if found else 0)
+        oldest.add_metric((channel,), _age(found.oldest_due, now) if found else 0)
+    yield from (family for family in (waiting, oldest) if family.samples)
 
 
 def _leases(facts: Facts, profiles: Iterable[str], now: datetime) -> Iterator[Metric]:

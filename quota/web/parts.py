@@ -126,7 +126,7 @@ class ServiceParts:
     profiles that are open to a user in these groups of the Hub; None: all are to everybody. `longest` is how long the
     server of a lease may run, None is no limit. `way_out` is how a server is stopped; None gives it no time to save.
     `keep_most` is how far ahead a user may keep an unused server; None: not at all. `notifier` tells people,
-    and `telling` is what the site opens to them for that.
+    `telling` is what the site opens to them for that, and `sent` counts tries by channel and end.
     `most_starts`: of one user so many scheduled starts may wait at a time; 0: nobody schedules any.
     `cookie_secret` should outlive the process, or a restart logs everybody out. `hub_auth` None means: as the Hub's
     environment of a managed service says.
@@ -156,6 +156,7 @@ class ServiceParts:
     notifier: Notifier = field(default_factory=Nobody)
     most_starts: int = 10
     telling: Telling = field(default_factory=Telling)
+    sent: Callable[[], Mapping[tuple[str, str], int]] = dict
     hub_auth: HubOAuth | None = None
 
     @cached_property

@@ -107,6 +107,6 @@ class MetricsPage(JsonHandler):
         meters: Meters = self.application.settings["berth_meters"]
         facts, profiles = await scraper.look()
         encode, kind = _encoder(self.request.headers.get("Accept", ""))
-        page = _Page(meters, families(facts, profiles, self.parts.clock.now()))
+        page = _Page(meters, families(facts, profiles, self.parts.clock.now(), self.parts.sent()))
         self.set_header("Content-Type", kind)
         self.finish(encode(page))

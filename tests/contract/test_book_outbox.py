@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from quota.inbox import Inbox
 from quota.notices import FRESH, Notice, NoticeKind
-from quota.outbox import CLAIMED, MOST_TRIES, TOO_LATE, UNKNOWN, Deliveries, Outbox
+from quota.outbox import CLAIMED, MOST_TRIES, TOO_LATE, UNKNOWN, Deliveries, Outbox, Tidy, Waiting, pause
 from quota.routing import Preference
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.clock import START
@@ -136,3 +136,68 @@ def test_whatever_dies_in_between_nothing_is_sent_twice(tmp_path: Path, steps: l
                 deliveries.recover("mail", idempotent=False)
                 held = []  # their owners are dead
         assert len(went_out) == len(set(went_out))
+
+
+# ---- what waits, what is counted, what is forgotten --------------------------------------------------------------
+
+
+def test_what_waits_is_told_with_its_age_since_it_was_due_not_since_it_was_decided(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        out, deliveries = boxes(desk)
+        Inbox(desk.store, desk.clock).set_preference("bob", Preference(digest="daily"))
+        out.put(replace(NOTICE, user="bob", key="digest", expires_at=None))  # at nine: it is due at eight
+        assert deliveries.waiting() == {}
+        desk.clock.advance(23 * 3600 + 1)
+        assert deliveries.waiting()["mail"] == Waiting(1, START + timedelta(hours=23))
+        (claim,) = deliveries.claim("mail", "w")
+        assert deliveries.waiting()["mail"] == Waiting(1, desk.now)  # it is being sent
+        for _ in range(3):
+            assert deliveries.again(claim, "later")
+            desk.clock.advance(pause(claim.tries).total_seconds())
+            (claim,) = deliveries.claim("mail", "w")
+        out.put(replace(NOTICE, key="new"))
+        found = deliveries.waiting()
+        assert (found["mail"].count, found["chat"]) == (2, Waiting(1, desk.now))
+        assert found["mail"].oldest_due == START + timedelta(hours=23, seconds=1)
+
+
+def test_each_try_is_counted_by_what_became_of_it(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        out, deliveries = boxes(desk)
+        for number in range(5):
+            out.put(replace(NOTICE, key=str(number), expires_at=START + timedelta(hours=1) if number == 4 else None))
+        sent, failed, again, lost = deliveries.claim("mail", "w", most=4)
+        deliveries.sent(sent)
+        deliveries.sent(sent)  # once more changes nothing
+        deliveries.failed(failed, "no")
+        deliveries.again(again, "later")
+        desk.clock.advance(3600)
+        assert deliveries.recover("mail", idempotent=False) == 1 and lost.tries == 1
+        deliveries.claim("mail", "w")
+        assert deliveries.counts() == {
+            ("mail", "sent"): 1,
+            ("mail", "failed"): 2,
+            ("mail", "again"): 1,
+            ("mail", "dropped"): 1,
+        }
+
+
+def test_old_notices_go_with_their_deliveries_and_none_that_is_still_to_be_sent(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        out, deliveries = boxes(desk)
+        numbers = [out.put(replace(NOTICE, key=str(number), expires_at=None)) for number in range(4)]
+        for claim in deliveries.claim("mail", "w")[:3] + deliveries.claim("chat", "w"):
+            deliveries.sent(claim)
+        desk.clock.advance(86_400)
+        late = out.put(replace(NOTICE, key="late", when=desk.now))
+        tidy = Tidy(deliveries, desk.clock, timedelta(days=7))
+        assert tidy.look() == 0
+        desk.clock.advance(6.5 * 86_400)
+        assert tidy.look() == 3
+        left = [letter.id for letter in Inbox(desk.store, desk.clock).of("ada", False)]
+        assert left == [late, numbers[3]]  # one by mail is under way for ever, as far as the book knows
+        deliveries.recover("mail", idempotent=False)
+        assert tidy.look() == 0  # once a day is enough
+        desk.clock.advance(86_400)
+        assert tidy.look() == 1
+        assert out.put(replace(NOTICE, key="0")) is not None

@@ -159,3 +159,17 @@ def test_a_start_that_never_answered_and_what_still_runs_are_not_told_of(tmp_pat
         desk.book.request_stop(failed.id, StopReason.FAILED)
         assert desk.wind_up(desk.book.acknowledge(failed.id, "boot-1")).started_at is None
         assert look.look() == 0
+
+
+def test_what_was_tidied_away_is_not_told_of_again(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        desk.devices(1)
+        look = sweep(desk)
+        reclaimed(desk, None)
+        assert look.look() == 1
+        desk.clock.advance(8 * 86_400)
+        deliveries = Deliveries(desk.store, desk.clock)
+        for claim in deliveries.claim(MAIL, "w"):
+            deliveries.sent(claim)
+        assert deliveries.forget(desk.now) == 1
+        assert look.look() == 0 and letters(desk) == []

@@ -267,3 +267,20 @@ def test_alerts_are_told_to_the_administrators_once(tmp_path: Path) -> None:
             "Needs a look: a balance differs"
         ]
         assert Inbox(desk.store, desk.clock).of("ada", False) == []
+
+
+def test_a_digest_that_comes_due_makes_no_alert_and_a_mail_server_that_stays_away_does(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        channel = mail_to(free_port())
+        out, work = worker(desk, channel)
+        Inbox(desk.store, desk.clock).set_preference("ada", Preference(digest="daily"))
+        out.put(replace(NOTICE, expires_at=None))
+        desk.clock.advance(23 * 3600 + 1)
+        work._watch()
+        assert desk.alerts.open() == []  # due for a second, however long ago it was decided
+        work.look(channel)
+        desk.clock.advance(16 * 60)
+        work._watch()
+        (alert,) = desk.alerts.open()
+        assert alert.kind == "notices" and "1 wait, the oldest since 2026-03-03 08:00 UTC" in alert.words
+        assert work.counts()["mail", "again"] == 1 and work.counts()["mail", "sent"] == 0

@@ -20,6 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_pla
 from hub_config import roles
 from quota.facts import unbilled
 from quota.leases import StopReason
+from quota.notices import Notice, NoticeKind
+from quota.outbox import Deliveries, Outbox
 from quota.vitals import Vitals, to_note
 from quota.web import scrape
 from spawner import metrics as spawner_metrics
@@ -90,6 +92,24 @@ async def test_the_scrape_token_reads_metrics_and_nothing_else(service: Service)
     problem(
         await client.put("prices", json={"gpu_hour_micro_credits": 1, "cpu_hour_micro_credits": 1}), 403, "forbidden"
     )
+
+
+async def test_what_waits_to_be_sent_and_what_became_of_tries_is_told_by_channel(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        box, deliveries = Outbox(desk.store, desk.clock, ["mail", "chat"]), Deliveries(desk.store, desk.clock)
+        for number in range(3):
+            box.put(Notice("ada", NoticeKind.STOPPED, "It ended.", desk.now, "/x", key=str(number)))
+        deliveries.sent(deliveries.claim("mail", "w", most=1)[0])
+        desk.clock.advance(90)
+        zero = {("chat", "sent"): 0}
+        async with open_service(desk, sent=lambda: {**zero, **deliveries.counts()}) as service:
+            found = await values(service)
+        assert value(found, "berth_notice_deliveries_waiting", channel="mail") == 2
+        assert value(found, "berth_notice_oldest_waiting_seconds", channel="mail") == 90
+        assert value(found, "berth_notice_deliveries_waiting", channel="chat") == 0
+        assert value(found, "berth_notice_oldest_waiting_seconds", channel="chat") == 0
+        assert value(found, "berth_notice_deliveries_total", channel="mail", outcome="sent") == 1
+        assert value(found, "berth_notice_deliveries_total", channel="chat", outcome="sent") == 0
 
 
 async def test_both_forms_are_valid(service: Service, desk: Desk) -> None:
