@@ -58,6 +58,7 @@ POLL_AGE_SECONDS: Final = 1.0
 class GpuSpawner(Spawner):
     """Starts servers on leases. What runs them is behind `Wiring.runtime`; a subclass says what is run and where."""
 
+    user_options: dict[str, Any]
     wire = Callable(
         None,
         allow_none=True,
@@ -249,14 +250,16 @@ class GpuSpawner(Spawner):
             self._begun = begin(start.run())
             self._begun.add_done_callback(self._has_begun)
             await self._await_start(start, self._begun)
-            self._last_options = dict(self.user_options or {})
         except Exception as error:
-            if isinstance(error, Refused) and self.requester != self.user.name:
-                self.keep_last(error.reason, self.user_options or {})  # it was not they who chose them
+            if isinstance(error, Refused) and (self._starting is None or self._starting.lease is None):
+                kept = self.keep_last(error.reason, self.user_options or {})
+                if self.requester != self.user.name:  # else the form that says why shows what they had chosen
+                    self.user_options = kept
             raise self._spawn_exception(error) from None
         finally:
             if self._starting is not None and self._starting.lease is not None:
                 self._lease_id = self._starting.lease.id
+                self._last_options = dict(self.user_options or {})
         return ip, port
 
     def _prepare(self, choice: Choice, quote: Quote | None) -> tuple[Start, str, int]:

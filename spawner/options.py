@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from quota.errors import Reason
 
-#: What is closed now and may be open again; everything else that is wrong with options stays wrong.
-_PASSES: Final = frozenset(
-    {Reason.PROFILE_FORBIDDEN, Reason.ACCOUNT_FORBIDDEN, Reason.RULE_FAILED, Reason.BOOK_UNAVAILABLE}
+#: What is wrong with options for ever; all else may be granted another time.
+_NONSENSE: Final = frozenset(
+    {Reason.OPTION_UNKNOWN, Reason.OPTION_INVALID, Reason.PROFILE_UNKNOWN, Reason.IMAGE_UNKNOWN}
 )
 
 
@@ -19,7 +19,7 @@ def flat(form_data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def kept_after(reason: Reason, asked: Mapping[str, object], last: Mapping[str, Any]) -> dict[str, Any]:
-    """The Hub stores what is asked before anybody checks it, and takes it again for every start that brings no options.
-    So after a refusal it gets the `last` ones back, those that the form and such a start had before; or none, where the
-    last ones are what was refused and will never be granted."""
-    return {} if dict(asked) == dict(last) and reason not in _PASSES else dict(last)
+    """The Hub stores what is asked before anybody checks it, selects it in its form and takes it again for every start
+    that brings no options. So after a refusal it gets the `last` ones back, of a start that was granted; or none, where
+    these are what was refused and will never be granted again."""
+    return {} if dict(asked) == dict(last) and reason in _NONSENSE else dict(last)

@@ -3,8 +3,11 @@ set: a time, or when the work is done."""
 
 from __future__ import annotations
 
+import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -115,6 +118,15 @@ def alerts(made: Parts) -> set[str]:
     return {each.key for each in made.alerts.open()}
 
 
+def stored_options(stack: Stack, user: str) -> dict[str, Any]:
+    """What the Hub takes for the next start of the default server that brings no options."""
+    asked = """select user_options from spawners join users on users.id = spawners.user_id
+               where users.name = ? and spawners.name = ''"""
+    with closing(sqlite3.connect(f"file:{stack.data}/hub/jupyterhub.sqlite?mode=ro", uri=True, timeout=20)) as hub:
+        (found,) = hub.execute(asked, (user,)).fetchone()
+    return dict(json.loads(found))
+
+
 def test_a_start_is_made_at_its_time_and_told(stack: Stack, made: Parts) -> None:
     person = stack.add("early")
     start = schedule(person, "eighth", 5)
@@ -171,10 +183,14 @@ def test_closed_access_is_refused_in_words_and_told_and_leaves_the_last_options(
 
 def test_no_room_is_tried_again_until_there_is(stack: Stack, made: Parts) -> None:
     holder, waiter = stack.add("holder"), stack.add("waiter")
+    waiter.start("cpu")
+    waiter.stop()
     holder.start("whole")
     start = schedule(waiter, "whole", 3)
     until(lambda: seen(waiter, start)["outcome"], 30, "it was refused once")
     assert seen(waiter, start)["state"] in ("waiting", "starting") and told(made, "waiter", start) == []
+    assert waiter.hub("GET", "/users/waiter/server").json()["user_options"] == {"profile": "cpu"}
+    assert stored_options(stack, "waiter") == {"profile": "cpu"}, "also when the hub starts anew"
     holder.stop()
     over(waiter, start, "started", WINDOW + 60)
     assert [each.kind for each in told(made, "waiter", start)] == ["start-done"]

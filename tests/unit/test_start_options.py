@@ -25,19 +25,28 @@ async def test_refused_options_are_not_taken_again_by_a_start_that_brings_none(w
 
 
 async def test_a_refused_start_leaves_the_options_of_the_last_one(world: World) -> None:
-    """In the hook, and in the start itself where somebody else asked for it."""
+    """In the hook, and in the start itself where the book refuses it; one that was granted has new ones."""
     last, asked = {"profile": "gpu-1-4"}, {"profile": "h100"}
     spawner = world.spawner(**last)
     spawner.user_options = spawner.orm_spawner.user_options = asked
     await refusal(spawner._run_apply_user_options(asked))
     assert spawner.orm_spawner.user_options == spawner.user_options == last
     world.book.refusal = Refused(Reason.NO_ROOM)
+    for wanted in ({"profile": "gpu-1"}, last):
+        spawner.user_options = spawner.orm_spawner.user_options = wanted
+        await refusal(spawner.start())
+        assert spawner.orm_spawner.user_options == last
+        assert spawner.user_options == wanted, "the form that says why still has it"
+    spawner.handler = SimpleNamespace(current_user=SimpleNamespace(name="berth", kind="service"))
     spawner.user_options = spawner.orm_spawner.user_options = {"profile": "gpu-1"}
     await refusal(spawner.start())
-    assert spawner.orm_spawner.user_options == {"profile": "gpu-1"}, "one's own choice stays to be tried again"
-    spawner.handler = SimpleNamespace(current_user=SimpleNamespace(name="berth", kind="service"))
-    await refusal(spawner.start())
-    assert spawner.orm_spawner.user_options == last
+    assert spawner.orm_spawner.user_options == spawner.user_options == last, "nobody sees that form"
+    world.book.refusal = None
+    spawner.user_options = spawner.orm_spawner.user_options = {"profile": "gpu-1"}
+    await spawner.start()
+    spawner.orm_spawner.user_options = asked
+    await refusal(spawner._run_apply_user_options(asked))
+    assert spawner.orm_spawner.user_options == {"profile": "gpu-1"}
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,10 @@ async def test_a_refused_start_leaves_the_options_of_the_last_one(world: World) 
         (Reason.PROFILE_FORBIDDEN, True),
         (Reason.ACCOUNT_FORBIDDEN, True),
         (Reason.RULE_FAILED, True),
+        (Reason.NO_ROOM, True),
+        (Reason.NO_CREDIT, True),
         (Reason.PROFILE_UNKNOWN, False),
+        (Reason.IMAGE_UNKNOWN, False),
         (Reason.OPTION_INVALID, False),
     ],
 )
