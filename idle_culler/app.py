@@ -30,7 +30,7 @@ from idle_culler.ports import (
     NoWishes,
 )
 from idle_culler.recording import ROLE, Looked, Recorder
-from idle_culler.signals import Known, Memory, Row, Unknown, read
+from idle_culler.signals import Known, Memory, Row, Unknown, read, with_warnings_of
 from quota import tracing
 from quota.errors import Refused
 from quota.leases import HolderKind, Lease, State, Target
@@ -264,12 +264,14 @@ class Culler:
         decision = self._decide(lease, rows, wish, activity)
         if not self._recorder.write([(lease, decision)]):
             return None
-        self._memory[lease.id] = decision.memory
+        before, self._memory[lease.id] = self._memory[lease.id], decision.memory
         if not isinstance(decision, Reclaim):
             return None
+        self._memory[lease.id] = with_warnings_of(before, decision.memory)  # they stand until the intent is written
         now, words = self._parts.clock.now(), decision.evidence.words
         after = stop_after(decision.reason, rows.get("kit"), now, self._parts.graces)
         stopping = self._parts.book.request_stop(lease.id, decision.reason, detail=words, by=ROLE, stop_after=after)
+        self._memory[lease.id] = decision.memory
         if stopping.target is not Target.STOP or stopping.stop_reason is not decision.reason:
             return None
         self._parts.notifier.deliver(stops_now(stopping, STOPS[decision.reason], words, now))

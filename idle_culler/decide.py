@@ -92,7 +92,10 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class Reclaim:
-    """Stop it now: `deadline` has passed, and the warning that its rule asks for was given at least a notice ago."""
+    """Stop it now: `deadline` has passed, and the warning that its rule asks for was given at least a notice ago.
+
+    In `memory` warnings for want of use are spent: should this stop be taken back, another one follows another warning.
+    """
 
     evidence: Evidence
     memory: Memory
@@ -147,7 +150,7 @@ def decide(signals: Signals, policy: Policy, now: datetime, wish: Wish = NO_WISH
     untold = _untold(ends)
     due = next((end for end in ends if end.due(policy, now)), None)
     if due is not None and untold is None:
-        memory = _memory(case, ends)
+        memory = _memory(case, [end for end in ends if end.rule is Rule.MAX_AGE])
         return Reclaim(_end_evidence(case, due, memory), memory, due.deadline(policy, now), due.reason)
     if not ends:
         return _keep(case)

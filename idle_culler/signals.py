@@ -21,7 +21,7 @@ ahead nobody can tell the age: its clock was set since, and what it says may be 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
 
@@ -131,6 +131,13 @@ STAMPS = (
 )
 
 NOTHING = Memory()
+
+
+def with_warnings_of(before: Memory, after: Memory) -> Memory:
+    """What a look remembers, with the warnings that stood before it."""
+    return replace(
+        after, warned_at=before.warned_at, gpu_warned_at=before.gpu_warned_at, age_warned_at=before.age_warned_at
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -250,6 +250,54 @@ async def test_a_second_stop_after_one_that_was_taken_back_is_told_as_well(world
     assert [kind for kind, _ in outbox_of(world)].count("idle-stop") == 2
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_i14_after_a_stop_that_was_taken_back_comes_a_warning_and_no_second_stop_at_once(
+    world: World, restarts: bool
+) -> None:
+    """Its user is back, and the next look comes before the kit has reported what they ran."""
+    lease, out = world.server(), Outbox(world.desk.store, world.desk.clock)
+    world.policy = Policy(notice=600)
+    world.culler = world.new_culler(**parts_of(world), notifier=out, graces=GRACES)
+    await world.until(30)
+    assert world.lease(lease).stop_reason is StopReason.IDLE
+    world.desk.book.cancel_stop(lease.id, "alice")
+    if restarts:
+        world.culler = world.new_culler(**parts_of(world), notifier=out, graces=GRACES)
+    await world.look(15)
+    verdict = world.desk.rows.verdict(lease.id)
+    assert verdict and world.lease(lease).target is Target.RUN
+    assert (world.kind(lease), verdict.deadline) == ("warn:idle", world.desk.now + timedelta(minutes=10))
+    await world.until(10)
+    assert world.lease(lease).stop_reason is StopReason.IDLE, "and nobody came"
+    out.close()
+    kinds = [kind for kind, _ in outbox_of(world)]
+    assert kinds == ["idle-warning", "idle-warning", "idle-stop"] * 2
+
+
+async def test_a_stop_that_could_not_be_written_is_written_by_the_next_look(world: World) -> None:
+    """The warning that was given stands."""
+    lease = world.server()
+
+    class Torn:
+        away = True
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(world.desk.book, name)
+
+        def request_stop(self, *words: Any, **more: Any) -> Lease:
+            if self.away:
+                raise ConnectionError("away")
+            return world.desk.book.request_stop(*words, **more)
+
+    torn = Torn()
+    world.culler = world.new_culler(**parts_of(world), book=torn)
+    await world.until(32)
+    assert world.lease(lease).target is Target.RUN and "could not be reclaimed" in world.culler.health()
+    torn.away = False
+    await world.look()
+    assert world.lease(lease).stop_reason is StopReason.IDLE
+
+
 # ---- alerts --------------------------------------------------------------------------------------------------------
 
 

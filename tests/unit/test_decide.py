@@ -108,10 +108,8 @@ def test_verdicts(case: Case) -> None:
     decision = judge(case.rows, case.memory, case.of, case.policy)
     assert (type(decision), decision.evidence.rule) == (case.expect, case.rule), decision.evidence.words
     assert decision.evidence.words
-    if not isinstance(decision, Keep):
-        assert decision.memory.warned_at is not None
-    else:
-        assert decision.memory.warned_at is None, "a keep withdraws the warning"
+    stands = decision.memory.warned_at is not None
+    assert stands == isinstance(decision, Warn), "a keep withdraws the warning, and a stop has spent it"
 
 
 def test_i03_an_open_tab_and_a_poller_change_nothing() -> None:
