@@ -97,6 +97,7 @@ class Scene:
     ended: dict[str, dict[str, Any]] = field(default_factory=dict)
     warned: dict[str, dict[str, Any]] = field(default_factory=dict)
     sources: dict[str, set[str]] = field(default_factory=dict)
+    kits: dict[str, Any] = field(default_factory=dict)
     polls: int = 0
     culler: str = ""
 
@@ -257,7 +258,9 @@ def scene(stack: Stack, machine: Driver, book: Parts) -> Iterator[Scene]:
         play(machine, book, pid_of(stack, "sharer", "987"))
         until(lambda: all_gone(seen, people), 100, f"{STOPPED} are reclaimed", every=0.5)
         seen.ended |= {name: people[name].lease() for name in KEPT}
-        seen.sources = {name: set(book.rows.signals(seen.ended[name]["id"])) for name in KEPT}
+        signals = {name: book.rows.signals(seen.ended[name]["id"]) for name in KEPT}
+        seen.sources = {name: set(found) for name, found in signals.items()}
+        seen.kits = {name: found["kit"][1] for name, found in signals.items() if "kit" in found}
         seen.ended["ghost"] = {"state": book.book.lease(ghost.id).state.value}
         seen.culler = next(beat.note for beat in book.rows.boots("idle-culler"))
     yield seen
@@ -296,6 +299,12 @@ def test_i01_a_silent_long_cell_without_a_client_is_kept(scene: Scene) -> None:
 
 def test_i02_a_download_in_a_terminal_without_kernels_or_cpu_is_kept(scene: Scene) -> None:
     assert kept_by(scene, "fetcher") == "io-active"
+
+
+def test_i02_the_kit_tells_of_programs_in_terminals_and_of_those_that_cells_left(scene: Scene) -> None:
+    assert (scene.kits["fetcher"]["terminals"], scene.kits["fetcher"]["children"]) == (1, 1)
+    assert scene.kits["sharer"]["terminals"] == 0 and scene.kits["sharer"]["background"] >= 1
+    assert (scene.kits["blind"]["children"], scene.kits["blind"]["background"]) == (0, 0)
 
 
 def test_i02_a_program_that_works_on_a_shared_gpu_alone_is_kept(scene: Scene) -> None:
