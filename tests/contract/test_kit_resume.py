@@ -170,3 +170,33 @@ def test_a_server_offers_what_a_server_of_its_own_name_saved(tmp_path: Path, ser
     service.streams.clear()
     with serving(home, service, JUPYTERHUB_SERVER_NAME="other") as server:
         assert offered(server)["token"] == "20260109T030405Z-0123abcd"
+
+
+def test_save_now_keeps_variables_while_all_goes_on_and_a_crash_loses_no_more_than_since(
+    tmp_path: Path, service: Service
+) -> None:
+    home = tmp_path / "home"
+    with serving(home, service) as server:
+        at_work(server)
+        until(lambda: any(k["busy"] for s in service.signals[-1:] for k in s["kernels"]), 30, "one is seen to be busy")
+        first = server.ask("POST", "berth/save-now", json={}).json()
+        assert [(row["what"], row["code"]) for row in first["lost"] if row["kind"] == "kernel"] == [
+            ("busy.ipynb", "busy-now")
+        ]
+        assert {row["what"] for row in first["saved"] if row["kind"] == "variables"} >= {"train.ipynb"}
+        assert service.reports == [] and server.event("saving") is None, "nobody is told of a stop"
+        kernels = {each["path"]: each["kernel"]["id"] for each in server.ask("GET", "api/sessions").json()}
+        assert server.kernel_state(kernels["busy.ipynb"]) == "busy", "it was not interrupted"
+        assert "berth" not in server.on_disk("train.ipynb")["metadata"], "no stamp of a stop"
+        executed(server, kernels["train.ipynb"], "w = w + 1")
+        server.ask("DELETE", f"api/kernels/{kernels['busy.ipynb']}")
+        tokens = [server.ask("POST", "berth/save-now", json={}).json()["resume"] for _ in range(3)]
+        assert {path.name for path in snapshots(home).iterdir()} == {first["resume"], tokens[-1]}, "the older two went"
+        server.process.kill()
+        server.process.wait(30)
+    with serving(home, service) as server:
+        offer = offered(server)
+        assert (offer["token"], offer["reason"]) == (tokens[-1], "asked")
+        found = server.ask("POST", "berth/resume", json={"token": offer["token"], "action": "restore"}).json()
+        kernels = {row["path"]: row["id"] for row in found["kernels"]}
+        assert executed(server, kernels["train.ipynb"], "print(w.sum())").startswith("15")

@@ -147,6 +147,14 @@ async def test_a_kernel_that_runs_is_interrupted_and_saved(tmp_path: Path) -> No
     assert world.calls.index("interrupt") < world.calls.index("notebooks")
 
 
+async def test_keeping_stops_nothing_and_tells_nobody(tmp_path: Path) -> None:
+    world = World(busy=True, trainers=1)
+    report = await farewell(world, tmp_path, reason="asked").keep()
+    assert world.calls == ["browsers", "outputs", "seats", "tabs", "variables"] and world.reports == []
+    assert [(row["kind"], row["code"]) for row in report["lost"]] == [("kernel", "busy-now")]
+    assert kinds(report, "saved") == ["tabs", "variables"] and report["resume"]
+
+
 # ---- the report within bounds ----------------------------------------------------------------------------------
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from datetime import datetime
+import shutil
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,6 +50,8 @@ class Kit:
         self._stream = Stream(service, token, self._heard)
         self._saves = Saves()
         self._keeps_outputs = False
+        self._saved_now: Path | None = None  # what was saved last without a stop
+        self._saving_now: asyncio.Task[dict[str, Any]] | None = None
         self._outputs = self._follow_outputs()
         self._offers: Any = None  # `berth_lab.resume.Offers`, once there are snapshots
         self._leaving = Leaving(self.browsers, self._farewell, self._used)
@@ -117,13 +120,13 @@ class Kit:
         elif name == "state" and data.get("target") == "RUN":
             self._leaving.runs_on()
 
-    def _farewell(self, reason: str, until: datetime) -> Farewell:
-        """The saving before a stop."""
+    def _farewell(self, reason: str, until: datetime, tells: bool = True) -> Farewell:
+        """The saving before a stop; `tells` the service of it."""
         from berth_lab.farewell import Farewell
         from berth_lab.farewell_files import snapshots_folder
         from berth_lab.farewell_world import Around, poster
 
-        post = poster(self._service, self._token)
+        post = poster(self._service, self._token) if tells else None
         around = Around(self._app, self._outputs, self.browsers, self._busy, self.ask_browsers_to_save, post)
         lease = os.environ.get("BERTH_LEASE", "")
         farewell = Farewell(around, lease, reason, until, snapshots_folder(), Path.home())
@@ -188,22 +191,26 @@ class Kit:
             self._app.log.warning("berth_lab could not look for snapshots", exc_info=True)
 
     async def save_now(self) -> dict[str, Any]:
-        """Have the browsers save, and put outputs that only we have into their notebooks, without stopping anything;
-        the report."""
-        from jupyter_client.session import utcnow
+        """Save what can be saved without stopping anything: documents, outputs that only we have, variables of kernels
+        that are idle, for the next start; the report. Who asks meanwhile gets the same one."""
+        if self._saving_now is None or self._saving_now.done():
+            self.sync()
+            self._saving_now = asyncio.create_task(self._save_now())
+        return await asyncio.shield(self._saving_now)
 
-        from berth_lab.watch import stamp
+    async def _save_now(self) -> dict[str, Any]:
+        from berth_lab.farewell import WRITE_SECONDS
+        from berth_lab.farewell_report import shortened
+        from berth_lab.farewell_world import limits
 
-        self.sync()
-        await self.ask_browsers_to_save(2.0)
-        written = await self._outputs.write_all(None)
-        rows = [
-            {"kind": "notebook", "path": w.path, "what": w.path, "count": len(w.cells), "bytes": w.size}
-            for w in written
-            if w.why is None
-        ]
-        report = {"state": "done", "reason": "asked", "saved": rows, "lost": [], "resume": None}
-        return report | {"at": stamp(utcnow())}
+        seconds = limits()["seconds"] + WRITE_SECONDS
+        saying = self._farewell("asked", _now() + timedelta(seconds=seconds), tells=False)
+        report = await saying.keep()
+        whole = report["resume"] is not None and all(row["kind"] != "kernel" for row in report["lost"])
+        if whole and self._saved_now is not None:  # the newer one has all that the older one had
+            await asyncio.to_thread(shutil.rmtree, self._saved_now, ignore_errors=True)
+        self._saved_now = saying.folder if whole else None
+        return {**shortened(report), "at": _now().isoformat()}
 
     def running_cells(self) -> list[dict[str, Any]]:
         """Cells that run now: kernel, cell id, and the outputs so far (nbformat), for a browser that opened the

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import os
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -31,6 +31,8 @@ log = logging.getLogger("berth_lab")
 INTERRUPT_SECONDS = 30.0
 #: Browsers may take so long to save their documents; of a short time, a quarter.
 BROWSER_SECONDS = 5.0
+#: The same where a person waits and nothing is to end.
+KEEP_BROWSER_SECONDS = 2.0
 #: The last so many seconds are for notebooks, the manifest and the report.
 WRITE_SECONDS = 4.0
 #: An interrupted kernel has so many seconds to end what it runs.
@@ -138,6 +140,18 @@ class Farewell:
         self.acknowledged = bool(await self._step(self.world.tell(self._final)))
         return self._final
 
+    async def keep(self) -> dict[str, Any]:
+        """Save what can be saved while all goes on; the report. Nothing is stopped: programs are not asked, kernels are
+        not interrupted, notebooks get no stamp, and nobody is told."""
+        await self._step(self.world.ask_browsers_to_save(KEEP_BROWSER_SECONDS))
+        self._wrote(await self._step(self.world.write_outputs(None)) or ())
+        seats = await self._seats()
+        await self._idle_kernels(seats)
+        for seat in self._unsaved(seats):
+            self.lost.append(lost("kernel", seat.name or seat.path, seat.path, "busy-now"))
+        self._write_down()
+        return self.report("done")
+
     async def tell_again(self) -> None:
         """Say once more that all is done, however late it is; nothing while it is not."""
         if self._final is not None:
@@ -243,7 +257,10 @@ class Farewell:
 
     async def _notebooks(self) -> None:
         stamp = Stamp(self.lease, self.reason, rfc3339(self.world.now()) or "", f"berth_lab {__version__}")
-        for written in await self._step(self.world.write_outputs(stamp), spare=TELL_SECONDS) or ():
+        self._wrote(await self._step(self.world.write_outputs(stamp), spare=TELL_SECONDS) or ())
+
+    def _wrote(self, notebooks: Iterable[Written]) -> None:
+        for written in notebooks:
             name = written.path.rpartition("/")[2]
             if written.why is not None:
                 self.lost.append(lost("notebook", name, written.path, written.why))
