@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fire, history, idle_verdicts, reserve
+from benchmarks import fire, history, idle_verdicts, kit_rest, reserve
 
 
 def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -67,3 +67,14 @@ def test_verdicts_beside_the_usual_culler_in_small(capsys: pytest.CaptureFixture
     assert ours["histories"] == theirs["histories"] == 21
     assert ours["busy_stopped"] == 0 < theirs["busy_stopped"], "theirs was really run"
     assert found["kinds"]["idle after work"]["jupyterhub-idle-culler"]["stopped"] == 1
+
+
+def test_the_kit_at_rest_in_small(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kit_rest, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(kit_rest, "TARGET_PERCENT", 1000)  # it has only just started
+    assert kit_rest.main(["--json", "--seconds", "1", "--pairs", "1", "--folder", str(tmp_path)]) == 0
+    found = result(capsys)
+    assert found["with"]["rss_mib"] > 20 < found["without"]["rss_mib"], "a server and a kernel each"
+    assert found["kit"]["rss_mib"] == round(found["with"]["rss_mib"] - found["without"]["rss_mib"], 3)

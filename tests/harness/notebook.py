@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -252,8 +252,10 @@ def text_of(notebook: dict[str, Any], cell: str) -> str:
 
 
 @contextmanager
-def serving(home: Path, service: Service | None, **environment: str) -> Iterator[NotebookServer]:
-    """A notebook server; with a service, the kit works."""
+def serving(
+    home: Path, service: Service | None, *, words: Sequence[str] = (), **environment: str
+) -> Iterator[NotebookServer]:
+    """A notebook server; with a service, the kit works. `words` are more of its command line."""
     home.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [sys.executable, "-m", "jupyter_server", "--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1"]
@@ -265,7 +267,7 @@ def serving(home: Path, service: Service | None, **environment: str) -> Iterator
         env |= {"JUPYTERHUB_USER": "alice", "JUPYTERHUB_SERVER_NAME": "", "BERTH_RUNTIME_DIR": str(home / "run")}
     with (home / "server.log").open("wb") as out:
         process = subprocess.Popen(
-            [*command, *settings, "--IdentityProvider.token=key"],
+            [*command, *settings, *words, "--IdentityProvider.token=key"],
             cwd=home,
             env=env | environment,
             stdout=out,

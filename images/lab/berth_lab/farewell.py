@@ -187,6 +187,7 @@ class Farewell:
         finally:
             if not work.done():
                 work.cancel()
+                work.add_done_callback(_looked_at)
                 await asyncio.wait({work}, timeout=LEAST_SECONDS)
 
     async def _idle_kernels(self, seats: list[Seat]) -> None:
@@ -297,6 +298,12 @@ class Farewell:
 
     def _relative(self, path: Path) -> str:
         return os.path.relpath(path, self.home)
+
+
+def _looked_at(work: asyncio.Future[Any]) -> None:
+    """What a step that was given up raised is nobody's concern, and no line of the log."""
+    if not work.cancelled():
+        work.exception()
 
 
 async def told(post: Callable[[dict[str, Any]], Awaitable[None]], report: dict[str, Any], path: Path | None) -> bool:
