@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from functools import cached_property
+import os
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, ClassVar
+
+import psutil
 
 from quota.cards import Cards
 from quota.delivery import Channel, Message, Worker
@@ -130,7 +133,30 @@ def worker_of(made: Parts) -> Worker:
             Cards(made.store, made.clock, outbox.put).look,
             Tidy(deliveries, made.clock, made.settings.notices.keep).look,
         ],
+        owner=owner_here(made.host),
+        alive=partial(is_alive, made.host),
     )
+
+
+def owner_here(host: str) -> str:
+    """What names this process in its claims: no other has it, now or later."""
+    return f"{host} {os.getpid()} {psutil.Process().create_time()}"
+
+
+def is_alive(here: str, owner: str) -> bool:
+    """Whether the process still runs that named itself like this; True for those of other hosts, of which this one
+    knows nothing: their claims run out by themselves."""
+    host, _, rest = owner.partition(" ")
+    pid, _, began = rest.partition(" ")
+    if host != here or not pid.isdigit():
+        return True
+    try:
+        process = psutil.Process(int(pid))
+        return str(process.create_time()) == began and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def site_url(made: Parts) -> str:

@@ -86,7 +86,8 @@ class ChatChannel:
         try:
             self._policy.check(url)
             hook = hook_of(url)
-            well = hook.send(body=f"{message.words}\n{message.link}", title=message.title)
+            message.begin()
+            well = hook.send(body=_body(hook, message), title=message.title)
         except Unsafe as error:
             raise Undelivered(str(error), final=True) from None
         except NotReached as error:
@@ -102,6 +103,12 @@ class ChatChannel:
 
     def _address(self, message: Message) -> str:
         return (self._sealer.open(message.to.chat) or "") if self._users and message.to.chat else ""
+
+
+def _body(hook: Any, message: Message) -> str:
+    """With the title where the service has no place for one of its own."""
+    lines = [] if hook.title_maxlen else [message.title]
+    return "\n".join([*lines, message.words, message.link])
 
 
 def hook_of(url: str) -> Any:

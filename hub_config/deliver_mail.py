@@ -7,6 +7,7 @@ import logging
 import smtplib
 import ssl
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from email.message import EmailMessage
 from email.utils import format_datetime
@@ -53,7 +54,7 @@ class MailChannel:
         guard = threading.Timer(self.whole_seconds, server.close)  # a server that trickles holds nobody for ever
         guard.start()
         try:
-            self._hand_over(server, mail, to)
+            self._hand_over(server, mail, to, message.begin)
         finally:
             guard.cancel()
             server.close()
@@ -94,13 +95,16 @@ class MailChannel:
             raise
         return server
 
-    def _hand_over(self, server: smtplib.SMTP, mail: EmailMessage, to: tuple[str, ...]) -> None:
+    def _hand_over(
+        self, server: smtplib.SMTP, mail: EmailMessage, to: tuple[str, ...], begin: Callable[[], None]
+    ) -> None:
         try:
             _need(server.mail(self.table.sender))
             for address in to:
                 _need(server.rcpt(address))
         except (OSError, smtplib.SMTPException) as error:
             raise Undelivered(_words(error)) from None
+        begin()  # until here nobody could have got it
         try:
             _need(server.data(mail.as_bytes()))
         except smtplib.SMTPDataError as error:

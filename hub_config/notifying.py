@@ -30,7 +30,8 @@ class SiteChannel:
         self._site = SiteFunction("notify", own, seconds, alerts)
 
     def send(self, message: Message) -> None:
-        """Raises `Undelivered`, always final."""
+        """Raises `Undelivered`, always final once the function was called."""
+        message.begin()
         for notice in message.notices:
             try:
                 self._site.call(lambda answer: answer, replace(notice, words=retold(notice.words)))

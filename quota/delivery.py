@@ -15,7 +15,7 @@ from quota import i18n
 from quota.alerts import Alerts
 from quota.i18n import N_, _
 from quota.inbox import Inbox
-from quota.notices import TO_ADMINS, URGENT, Notice, NoticeKind, alert
+from quota.notices import NOTICES_LINK, TO_ADMINS, URGENT, Notice, NoticeKind, alert
 from quota.outbox import ENDS_OF_TRIES, Claim, Deliveries, Outbox
 from quota.ports import Clock
 from quota.routing import Preference
@@ -56,9 +56,15 @@ class Undelivered(Exception):
         self.final = final
 
 
+def _begun() -> None:
+    """Nobody needs to know."""
+
+
 @dataclass(frozen=True, slots=True)
 class Message:
-    """What one send says: whole and in its reader's language. `key` stays the same when it is tried again."""
+    """What one send says: whole and in its reader's language. `key` stays the same when it is tried again. `begin` is
+    called right before what cannot be taken back: should the process die after that, it is not sent again. It raises
+    `Undelivered` where somebody else is sending it by now."""
 
     user: str
     to: Preference
@@ -68,6 +74,7 @@ class Message:
     key: str
     at: datetime
     notices: tuple[Notice, ...]
+    begin: Callable[[], None] = _begun
 
 
 class Channel(Protocol):
@@ -80,13 +87,14 @@ class Channel(Protocol):
     joins: ClassVar[bool]
 
     def send(self, message: Message) -> None:
-        """Send it, within `quota.outbox.CLAIMED`. Raises `Undelivered`; whatever else is taken for that, not final."""
+        """Send it, within `quota.outbox.CLAIMED`, and call `message.begin`. Raises `Undelivered`; whatever else is
+        taken for that, not final."""
         ...
 
 
 class Worker:
     """Delivers until it is stopped. `url` is the site's address, before the links; `also` is what is called as often,
-    each in a thread of its own."""
+    each in a thread of its own. `owner` names this process and `alive` says of such a name whether it still runs."""
 
     def __init__(
         self,
@@ -99,10 +107,12 @@ class Worker:
         url: str,
         site: str = "Berth",
         also: Sequence[Callable[[], object]] = (),
+        owner: str = "",
+        alive: Callable[[str], bool] = lambda owner: True,
     ) -> None:
         self._outbox, self._deliveries, self._inbox, self._alerts = outbox, deliveries, inbox, alerts
         self._clock, self._channels, self._url, self._site = clock, tuple(channels), url.rstrip("/"), site
-        self._owner = f"worker-{secrets.token_hex(8)}"
+        self._owner, self._alive = owner or f"worker-{secrets.token_hex(8)}", alive
         self._also, self._stopped = tuple(also), threading.Event()
 
     def start(self, every: float = LOOK_SECONDS) -> Callable[[], None]:
@@ -139,7 +149,7 @@ class Worker:
 
     def look(self, channel: Channel) -> int:
         """Send what is due on a channel now. How many notices went out."""
-        lost = self._deliveries.recover(channel.name, channel.idempotent)
+        lost = self._deliveries.recover(channel.name, channel.idempotent, self._alive)
         if lost and not channel.idempotent:
             log.warning("%s notices by %s may not have been sent: their sender died", lost, channel.name)
         sent = 0
@@ -148,9 +158,11 @@ class Worker:
         return sent
 
     def _send(self, channel: Channel, claims: Sequence[Claim]) -> int:
-        message = self._message(claims)
+        chosen = self._inbox.preference(claims[0].notice.user)
         try:
-            channel.send(message)
+            with i18n.speaking(chosen.language if chosen.language in i18n.LANGUAGES else None):
+                message = self._message(claims, chosen)
+                channel.send(message)
         except Exception as error:
             final = isinstance(error, Undelivered) and error.final
             words = str(error) if isinstance(error, Undelivered) else f"{type(error).__name__}: {error}"
@@ -159,7 +171,7 @@ class Worker:
         for claim in claims:
             if not self._deliveries.sent(claim):
                 log.warning("The notice %s was sent by %s after its claim had run out", claim.id, channel.name)
-        if channel.shared or message.user == TO_ADMINS:
+        if channel.shared or claims[0].notice.user == TO_ADMINS:
             self._alerts.clear(f"{ALERT_KIND}:{channel.name}")
         return len(claims)
 
@@ -177,19 +189,22 @@ class Worker:
         words = f"Notices do not go out by {channel}. {what}. See logs/berth.log and docs/how-to/notices.md."
         self._alerts.put(f"{ALERT_KIND}:{channel}", ALERT_KIND, words)
 
-    def _message(self, claims: Sequence[Claim]) -> Message:
+    def _message(self, claims: Sequence[Claim], chosen: Preference) -> Message:
+        """In the language that is spoken."""
         notices = tuple(claim.notice for claim in claims)
-        first, user = notices[0], notices[0].user
-        chosen = self._inbox.preference(user)
-        known = chosen.language if chosen.language in i18n.LANGUAGES else None
-        with i18n.speaking(known):
-            title = _(TITLES[first.kind])
-            if len(notices) > 1:
-                title = _("%(number)s messages from %(site)s", number=len(notices), site=self._site)
-            words = "\n\n".join(retold(notice.words) for notice in notices)
-            link = first.link if len(notices) == 1 else "/services/berth/notices"
+        first = notices[0]
+        title = _(TITLES[first.kind])
+        if len(notices) > 1:
+            title = _("%(number)s messages from %(site)s", number=len(notices), site=self._site)
+        words = "\n\n".join(retold(notice.words) for notice in notices)
+        link = first.link if len(notices) == 1 else NOTICES_LINK
         key = f"{first.key}:{len(notices)}"
-        return Message(user, chosen, title, words, self._url + link, key, first.when, notices)
+
+        def begin() -> None:
+            if not self._deliveries.begin(claims):
+                raise Undelivered("its claim has run out")
+
+        return Message(first.user, chosen, title, words, self._url + link, key, first.when, notices, begin)
 
     def _watch(self) -> None:
         """Alerts become notices to administrators, once; and an outbox that does not empty becomes an alert."""

@@ -1,8 +1,9 @@
 """The outbox: notices in the book, once for each key, and their deliveries by each channel until they are over.
 
 Whoever decides hands a notice to `Outbox.deliver`, which returns at once: a thread writes it, and tries again while the
-book is away. Whoever delivers claims what is due (`Deliveries.claim`), by compare-and-swap, for a bounded time. A claim
-whose owner died is not sent again unless its channel is idempotent: it may have been sent.
+book is away. Whoever delivers claims what is due (`Deliveries.claim`), by compare-and-swap, for a bounded time, and
+says right before it hands a message over that it does (`begin`). Where the owner of a claim died before that, it is
+sent again; after that only where its channel is idempotent: it may have arrived.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import logging
 import queue
 import threading
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -21,6 +22,7 @@ from zoneinfo import ZoneInfo
 import sqlalchemy as sa
 
 from quota import schema_stops
+from quota.errors import Stale
 from quota.notices import ENDS, STOPS, TO_ADMINS, URGENT, Notice, NoticeKind
 from quota.ports import Clock
 from quota.routing import NO_NEWS, Preference, from_choices, route
@@ -45,6 +47,8 @@ CLAIMED: Final = timedelta(minutes=5)
 FIRST_PAUSE, LONGEST_PAUSE = timedelta(seconds=15), timedelta(hours=1)
 MOST_TRIES: Final = 10
 _LONGEST_KEY: Final = 255
+#: Behind the owner of a claim whose message is being handed over.
+BEGUN: Final = " hands over"
 
 UNKNOWN = booked("It is not known whether it was sent: the process that was sending it ended")
 TOO_LATE = booked("It could not be sent in time")
@@ -270,17 +274,37 @@ class Deliveries:
         return True
 
     @retried
-    def recover(self, channel: str, idempotent: bool) -> int:
-        """Deliveries whose sender's claim has run out: its process died, or hangs. How many."""
+    def begin(self, claims: Sequence[Claim]) -> bool:
+        """They are handed over from now on, as one message: whether they arrived is unknown if the sender dies. False,
+        and nothing is marked, where one of them is not one's own any more: its claim ran out."""
+        try:
+            with self._store.write() as connection:
+                for claim in claims:
+                    if connection.execute(_own(claim).values(claimed_by=claim.owner + BEGUN)).rowcount != 1:
+                        raise Stale(f"the notice {claim.id} is not this sender's any more")
+        except Stale:
+            return False
+        return True
+
+    @retried
+    def recover(self, channel: str, idempotent: bool, alive: Callable[[str], bool] = lambda owner: True) -> int:
+        """Deliveries whose sender is dead by `alive`, or whose claim has run out: it died where nobody sees that, or
+        hangs. What it had not begun to hand over is sent again; the rest may have arrived. How many of these."""
         with self._store.write() as connection:
             now = self._clock.now()
+            sending = sa.and_(_OPEN, _DELIVERY.c.channel == channel, _DELIVERY.c.state == "sending")
+            owners = connection.scalars(sa.select(_DELIVERY.c.claimed_by).where(sending).distinct())
+            dead = [owner for owner in owners if not alive(owner.removesuffix(BEGUN))]
             lost = sa.update(_DELIVERY).where(
-                _OPEN, _DELIVERY.c.channel == channel, _DELIVERY.c.state == "sending", _DELIVERY.c.next_at <= now
+                sending, sa.or_(_DELIVERY.c.next_at <= now, _DELIVERY.c.claimed_by.in_(dead))
             )
-            again = {"state": "waiting", "claimed_by": "", "next_at": now}
+            begun = _DELIVERY.c.claimed_by.endswith(BEGUN, autoescape=True)
+            again = lost.values(state="waiting", claimed_by="", next_at=now)
+            waits = connection.execute(again if idempotent else again.where(~begun)).rowcount
             unknown = {"state": "failed", "why": UNKNOWN, "done_at": now}
-            count = connection.execute(lost.values(**(again if idempotent else unknown))).rowcount
-        self._ends[channel, "again" if idempotent else "failed"] += count
+            count = connection.execute(lost.values(**unknown)).rowcount
+        self._ends[channel, "again"] += waits
+        self._ends[channel, "failed"] += count
         return count
 
     def waiting(self) -> dict[str, Waiting]:
@@ -320,14 +344,18 @@ class Deliveries:
     @retried
     def _set(self, claim: Claim, **values: object) -> bool:
         with self._store.write() as connection:
-            mine = sa.update(_DELIVERY).where(
-                _DELIVERY.c.notice_id == claim.id,
-                _DELIVERY.c.channel == claim.channel,
-                _DELIVERY.c.state == "sending",
-                _DELIVERY.c.claimed_by == claim.owner,
-                _DELIVERY.c.tries == claim.tries,
-            )
-            return connection.execute(mine.values(**values)).rowcount == 1
+            return connection.execute(_own(claim).values(**values)).rowcount == 1
+
+
+def _own(claim: Claim) -> sa.Update:
+    """The delivery, as long as it is this claim's."""
+    return sa.update(_DELIVERY).where(
+        _DELIVERY.c.notice_id == claim.id,
+        _DELIVERY.c.channel == claim.channel,
+        _DELIVERY.c.state == "sending",
+        _DELIVERY.c.claimed_by.in_([claim.owner, claim.owner + BEGUN]),
+        _DELIVERY.c.tries == claim.tries,
+    )
 
 
 def _notice_of(row: sa.RowMapping) -> Notice:

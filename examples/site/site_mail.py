@@ -25,6 +25,7 @@ SUBJECTS = {
     NoticeKind.MAX_AGE_WARNING: "Your server will be stopped soon: it has run as long as it may",
     NoticeKind.MAX_AGE_STOP: "Your server was stopped: it had run as long as it may",
     NoticeKind.STOPPED: "Your server has ended",
+    NoticeKind.OWN_STOP: "Your server has ended, as you asked",
     NoticeKind.APPEAL_MADE: "Somebody says that a stop was wrong",
     NoticeKind.APPEAL_DECIDED: "What became of your appeal",
     NoticeKind.START_DONE: "Your server was started",

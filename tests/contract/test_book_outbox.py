@@ -69,13 +69,32 @@ def test_what_a_dead_sender_held_is_not_sent_again_unless_the_channel_is_idempot
         number = out.put(NOTICE)
         assert number is not None
         (mail,) = deliveries.claim("mail", "dead")
-        deliveries.claim("chat", "dead")
+        assert deliveries.begin([mail]) and deliveries.begin(deliveries.claim("chat", "dead"))
         assert deliveries.recover("mail", idempotent=False) == 0  # its claim is good
         desk.clock.advance(CLAIMED.total_seconds())
-        assert (deliveries.recover("mail", False), deliveries.recover("chat", True)) == (1, 1)
+        assert (deliveries.recover("mail", False), deliveries.recover("chat", True)) == (1, 0)
         assert deliveries.claim("mail", "w2") == [] and len(deliveries.claim("chat", "w2")) == 1
         assert deliveries.of(number)["mail"] == ("failed", UNKNOWN)
         assert not deliveries.sent(mail)  # who hung and comes back changes nothing
+
+
+def test_what_a_dead_sender_had_not_begun_to_hand_over_goes_out_and_at_once_where_its_death_is_seen(
+    tmp_path: Path,
+) -> None:
+    with open_desk(tmp_path) as desk:
+        out, deliveries = boxes(desk)
+        numbers = [out.put(replace(NOTICE, key=str(number))) for number in range(3)]
+        claims = deliveries.claim("mail", "dead")
+        assert deliveries.begin(claims[:1])
+        assert deliveries.recover("mail", False, lambda owner: True) == 0
+        asked: list[str] = []
+        assert deliveries.recover("mail", False, lambda owner: bool(asked.append(owner))) == 1
+        assert set(asked) == {"dead"}
+        again = deliveries.claim("mail", "next")
+        assert [claim.id for claim in again] == numbers[1:]
+        assert not deliveries.begin(claims[1:2]) and not deliveries.begin([again[0], claims[2]])  # whoever only hung
+        assert deliveries.begin(again)
+        assert [deliveries.of(claim.id)["mail"][0] for claim in claims] == ["failed", "sending", "sending"]
 
 
 def test_tries_are_further_and_further_apart_and_come_to_an_end(tmp_path: Path) -> None:
@@ -127,6 +146,8 @@ def test_whatever_dies_in_between_nothing_is_sent_twice(tmp_path: Path, steps: l
                 held += deliveries.claim("mail", f"w{number}")
             elif step in ("send", "die") and held:
                 claim = held.pop()
+                if not deliveries.begin([claim]):
+                    continue
                 went_out.append(claim.id)  # it left; "die" is a death before the mark
                 if step == "send":
                     deliveries.sent(claim)
@@ -134,7 +155,7 @@ def test_whatever_dies_in_between_nothing_is_sent_twice(tmp_path: Path, steps: l
                 desk.clock.advance(CLAIMED.total_seconds() + 1)
             elif step == "recover":
                 deliveries.recover("mail", idempotent=False)
-                held = []  # their owners are dead
+                # whoever held claims hangs, and may come back
         assert len(went_out) == len(set(went_out))
 
 
@@ -171,6 +192,7 @@ def test_each_try_is_counted_by_what_became_of_it(tmp_path: Path) -> None:
         deliveries.sent(sent)  # once more changes nothing
         deliveries.failed(failed, "no")
         deliveries.again(again, "later")
+        assert deliveries.begin([lost])
         desk.clock.advance(3600)
         assert deliveries.recover("mail", idempotent=False) == 1 and lost.tries == 1
         deliveries.claim("mail", "w")
@@ -186,7 +208,9 @@ def test_old_notices_go_with_their_deliveries_and_none_that_is_still_to_be_sent(
     with open_desk(tmp_path) as desk:
         out, deliveries = boxes(desk)
         numbers = [out.put(replace(NOTICE, key=str(number), expires_at=None)) for number in range(4)]
-        for claim in deliveries.claim("mail", "w")[:3] + deliveries.claim("chat", "w"):
+        *mails, last = deliveries.claim("mail", "w")
+        assert deliveries.begin([last])
+        for claim in mails + deliveries.claim("chat", "w"):
             deliveries.sent(claim)
         desk.clock.advance(86_400)
         late = out.put(replace(NOTICE, key="late", when=desk.now))

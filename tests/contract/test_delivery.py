@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.server
 import json
 import socket
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import apprise.plugins.dingtalk as dingtalk
 import apprise.plugins.feishu as feishu
@@ -25,7 +27,7 @@ from quota.delivery import Channel, Message, Undelivered, Worker
 from quota.inbox import Inbox
 from quota.notices import FRESH, Notice, NoticeKind
 from quota.outbox import UNKNOWN, Deliveries, Outbox
-from quota.outgoing import Policy, Unsafe
+from quota.outgoing import Calls, Policy, Unsafe
 from quota.routing import Preference
 from quota.sealed import Sealer
 from tests.fakes.book import Desk, open_desk
@@ -145,6 +147,35 @@ def test_an_answer_that_is_lost_after_the_mail_was_handed_over_is_not_sent_again
         assert state(desk, number) == ("failed", UNKNOWN)
 
 
+def test_a_sender_that_dies_before_it_hands_over_loses_no_mail_and_after_that_doubles_none(tmp_path: Path) -> None:
+    class Dying(MailBox):
+        """Hears of the mail's reader and hangs up there; says nothing of a mail that it has."""
+
+        at = "RCPT"
+
+        async def handle_RCPT(self, server: Any, session: Any, envelope: Any, address: str, options: Any) -> str:
+            if self.at == "RCPT":
+                raise_in_sender.set()
+                await asyncio.sleep(5)
+            envelope.rcpt_tos.append(address)
+            return "250 OK"
+
+    raise_in_sender = threading.Event()
+    with open_desk(tmp_path) as desk, Dying() as box:
+        channel = mail_to(box.port, step_seconds=0.5)
+        out, work = worker(desk, channel)
+        number = out.put(NOTICE)
+        assert work.look(channel) == 0 and raise_in_sender.is_set()
+        assert state(desk, number)[0] == "waiting"
+        box.at = ""
+        desk.clock.advance(3600)
+        deliveries = Deliveries(desk.store, desk.clock)
+        (claim,) = deliveries.claim("mail", "dead")  # and its owner is killed here
+        assert deliveries.recover("mail", False, lambda owner: owner != "dead") == 0
+        assert work.look(channel) == 1 and len(box.mails) == 1
+        assert not deliveries.begin([claim])
+
+
 # ---- chats -------------------------------------------------------------------------------------------------------
 
 
@@ -223,6 +254,53 @@ def test_a_hook_of_a_service_gets_its_form(
     assert hook.send(body="It ended.\nhttps://b.example/x", title="Your server")
     ((_, body),) = hooks.got
     assert form in body and "It ended." in json.dumps(body)
+
+
+TEAMS = "triggers/manual/paths/invoke?api-version={}&sp=%2Ftriggers%2Fmanual%2Frun&sv=1.0&sig=" + "k" * 43
+FLOW = "workflows/643e69f83c8944438d68119179a10a64/"
+
+
+@pytest.mark.parametrize(
+    ("url", "form"),
+    [
+        (f"https://prod-161.westeurope.logic.azure.com:443/{FLOW}{TEAMS.format('2016-06-01')}", "attachments"),
+        (
+            "https://default643e69f8.c1.environment.api.powerplatform.com:443/powerautomate/automations/direct/"
+            f"{FLOW}{TEAMS.format('1')}",
+            "attachments",
+        ),
+        ("https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ", "attachments"),
+        (f"https://open.feishu.cn/open-apis/bot/v2/hook/{TOKEN}", "msg_type"),
+        (f"https://open.larksuite.com/open-apis/bot/v2/hook/{TOKEN}", "msg_type"),
+        (f"https://oapi.dingtalk.com/robot/send?access_token={'a' * 64}", "msgtype"),
+        (f"https://chat.example.org/hooks/{'a' * 26}", "text"),
+        ("https://chat.example.org/any/place?x=1", "message"),
+    ],
+)
+def test_a_webhook_is_called_where_it_lies_with_the_whole_message(
+    hooks: Any, monkeypatch: pytest.MonkeyPatch, url: str, form: str
+) -> None:
+    """As a user pastes it, all the way through the channel; the last step alone leads to this machine."""
+    asked, request = list[str](), Calls.request
+
+    def here(self: Calls, method: str, where: str, **more: Any) -> Any:
+        asked.append(where)
+        parts = urlsplit(where)
+        local = f"http://127.0.0.1:{hooks.server_port}{parts.path}" + (f"?{parts.query}" if parts.query else "")
+        return request(self, method, local, **more)
+
+    monkeypatch.setattr(Calls, "request", here)
+    policy = Policy(("http", "https"), ("127.0.0.1",), lambda host, _: [host if host == "127.0.0.1" else "8.8.8.8"])
+    channel, message = chat(url, policy)
+    begun: list[str] = []
+    channel.send(replace(message, begin=lambda: begun.append("")))
+    ((path, body),) = hooks.got
+    assert begun == [""] and form in body
+    wanted, got = urlsplit(url), urlsplit(path)
+    assert urlsplit(asked[0]).hostname == wanted.hostname
+    assert (got.path.rstrip("/"), parse_qs(got.query)) == (wanted.path, parse_qs(wanted.query))
+    told = json.dumps(body)
+    assert told.count("Your server") == told.count("It ended.") == 1 and "https://b.example/x" in told
 
 
 def test_a_chat_that_is_busy_is_asked_again_and_one_that_is_gone_is_not(hooks: Any) -> None:

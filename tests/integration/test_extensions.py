@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from email.message import EmailMessage
 from pathlib import Path
 
 import httpx
@@ -93,13 +94,21 @@ def test_the_price_of_the_example_is_shown_pinned_and_on_the_receipt(site: Stack
 def test_the_mail_of_the_example_warns_and_tells_of_the_stop(site: Stack, box: MailBox) -> None:
     person = site.researcher
     person.start("cpu")
-    until(lambda: len(box.mails) >= 2 and person.gone(), 60, "two mails, and the server is gone")
-    warning, mail = box.mails
-    assert warning["Subject"] == "Your server will be stopped soon: it is idle"
-    assert mail["Subject"] == "Your server was stopped: it was idle"
     lease = person.leases()[0]["id"]
-    assert mail["To"] == "researcher@example.org"
-    assert f"/services/berth/lease/{lease}" in mail.get_content() and "idle.without_gpu" in mail.get_content()
+
+    def about_it() -> dict[str, EmailMessage]:
+        """Those before it are of servers that the tests above have stopped."""
+        link = f"/services/berth/lease/{lease}"
+        return {str(mail["Subject"]): mail for mail in box.mails if link in mail.get_content()}
+
+    until(lambda: len(about_it()) == 3, 60, "three mails")
+    warning, stop, card = about_it().values()
+    assert warning["Subject"] == "Your server will be stopped soon: it is idle"
+    assert stop["Subject"] == "Your server was stopped: it was idle"
+    assert card["Subject"] == "Your server has ended"
+    assert {mail["To"] for mail in box.mails} == {"researcher@example.org"}
+    assert "idle.without_gpu" in stop.get_content() and "idle.without_gpu" in card.get_content()
+    assert "It ran for" in card.get_content()
     until(lambda: delivered(site) == 2, 30, "both are counted in the metrics")
 
 
