@@ -17,7 +17,7 @@ from quota.farewells import Farewells
 from quota.i18n import speaking
 from quota.inbox import Inbox, Letter
 from quota.leases import Lease, StopReason
-from quota.notices import NAMED, Notice
+from quota.notices import NAMED, Notice, idle_warning, stopped
 from quota.outbox import Deliveries, Outbox
 from quota.routing import MAIL, Preference
 from quota.told import retold
@@ -173,3 +173,20 @@ def test_what_was_tidied_away_is_not_told_of_again(tmp_path: Path) -> None:
             deliveries.sent(claim)
         assert deliveries.forget(desk.now) == 1
         assert look.look() == 0 and letters(desk) == []
+
+
+def test_a_glance_counts_what_is_unread_and_has_the_warnings_of_running_servers(tmp_path: Path) -> None:
+    with open_desk(tmp_path) as desk:
+        desk.devices(1)
+        inbox, put = Inbox(desk.store, desk.clock), Outbox(desk.store, desk.clock, {MAIL}).put
+        lease, deadline = desk.run(), desk.now + timedelta(minutes=10)
+        number = put(idle_warning(lease, "Not used", deadline, desk.now))
+        put(idle_warning(lease, "Not used", deadline, desk.now, stage=2))
+        found = inbox.glance("alice", False)
+        assert (found.unread, [letter.kind for letter in found.urgent]) == (2, ["idle-warning"])
+        assert inbox.urgent("alice")[0].id != number, "the latest"
+        desk.rows.put_verdict(lease.id, desk.now, "keep", "recent", "In use", {})
+        assert inbox.glance("alice", False).urgent == ()
+        assert inbox.mark_read("alice", False, up_to=number) == 1
+        put(stopped(desk.end(lease, StopReason.IDLE), desk.now))
+        assert [letter.kind for letter in inbox.of("alice", False, read=False)] == ["stopped"]
