@@ -129,7 +129,7 @@ def stored_options(stack: Stack, user: str) -> dict[str, Any]:
 
 def test_a_start_is_made_at_its_time_and_told(stack: Stack, made: Parts) -> None:
     person = stack.add("early")
-    start = schedule(person, "eighth", 5)
+    start = schedule(person, "eighth", 12)
     assert person.leases() == [] and seen(person, start)["state"] == "waiting"
     over(person, start, "started")
     lease = person.lease()
@@ -149,9 +149,10 @@ def test_a_start_is_made_at_its_time_and_told(stack: Stack, made: Parts) -> None
 def test_a_named_server_is_started_by_the_page(stack: Stack) -> None:
     """And one that was cancelled is not."""
     person = stack.add("named")
-    gone = schedule(person, "cpu", 3, server="gone")
+    gone = schedule(person, "cpu", 15, server="gone")
     assert person.berth(f"/scheduled-starts/{gone['id']}", "DELETE", json={}).status_code == 200
     over(person, schedule(person, "cpu", 3, server="night"), "started")
+    until(lambda: datetime.now(UTC) > moment(gone["start_at"]) + timedelta(seconds=5), 60, "its time has passed", 0.5)
     assert [lease["holder"]["server"] for lease in person.leases()] == ["night"]
     page = person.browser.get("/services/berth/starts").text
     assert "night" in page and "cancelled" in page
@@ -166,7 +167,7 @@ def test_closed_access_is_refused_in_words_and_told_and_leaves_the_last_options(
     person.start("eighth")
     person.stop()
     Inbox(made.store, made.clock).set_preference("member", Preference(language="zh-CN"))
-    start = schedule(person, "lab", 3)
+    start = schedule(person, "lab", 10)
     stack.admin.hub("DELETE", "/groups/lab/users", {"users": ["member"]}).raise_for_status()
     until(lambda: seen(person, start)["outcome"], 30, "what stands in its way is on the page")
     found = over(person, start, "failed", WINDOW + 60)
@@ -205,9 +206,9 @@ def test_one_behind_a_stop_waits_for_it(stack: Stack) -> None:
     with kernel:
         kernel.send("import time; time.sleep(600)")  # its stop takes a while
     until(lambda: any(each["execution_state"] == "busy" for each in person.notebook("GET", "api/kernels").json()), 20)
-    start = schedule(person, "eighth", 2)
     first = person.lease()["id"]
     assert stack.admin.berth(f"/leases/{first}/stop", "POST", json={}).status_code == 202
+    start = schedule(person, "eighth", 1)
     over(person, start, "started", WINDOW + 60)
     assert person.lease()["id"] != first
     person.stop()
@@ -258,7 +259,7 @@ def test_a_set_end_is_announced_saves_and_stops(
     at = moment(person.read(f"/leases/{lease}/wish")["shutdown_at"])
     ended = person.settled(lease, AHEAD + 90)
     assert ended["stop_reason"] == "shutdown", ended
-    assert at <= moment(ended["ended_at"]) < at + timedelta(seconds=40), (at, ended["ended_at"])
+    assert at <= moment(ended["ended_at"]) < at + timedelta(seconds=90), (at, ended["ended_at"])
     assert saved(made, lease)
     kinds = [each.kind for each in Inbox(made.store, made.clock).of("leaver", admin=False)]
     assert "shutdown-warning" in kinds, kinds
@@ -268,10 +269,10 @@ def test_when_done_waits_for_the_work_and_then_stops(
     made: Parts, both: dict[str, tuple[Person, str, Kernel, float]]
 ) -> None:
     person, lease, _kernel, began = both["worker"]
-    ended = person.settled(lease, 180)
+    ended = person.settled(lease, 240)
     assert ended["stop_reason"] == "shutdown" and "work is done" in ended["stop_detail"], ended
     lasted = moment(ended["ended_at"]).timestamp() - began
-    assert 20 + 60 <= lasted < 20 + 60 + 60, f"the cell, a quiet minute, and no more: {lasted:.0f} s"
+    assert 20 + 60 <= lasted < 20 + 60 + 120, f"the cell, a quiet minute, and no more: {lasted:.0f} s"
     assert saved(made, lease)
 
 
@@ -315,7 +316,7 @@ def flag(stack: Stack) -> Path:
 
 
 def test_one_whose_time_passes_while_berth_is_down_is_missed_and_told(stack: Stack, made: Parts) -> None:
-    start = schedule(stack.add("sleeper"), "cpu", 6)
+    start = schedule(stack.add("sleeper"), "cpu", 15)
     late = moment(start["start_at"]).timestamp() + WINDOW + 1
 
     def sleep() -> None:
