@@ -30,6 +30,7 @@ PAGES = {
     "usage": "/services/berth/",
     "board": "/services/berth/board",
     "starts": "/services/berth/starts",
+    "notices": "/services/berth/notices",
     "desk": "/services/berth/admin",
     "interface": "/services/berth/interface",
     "service-missing": "/services/berth/lease/no-such-lease",

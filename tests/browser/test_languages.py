@@ -20,7 +20,7 @@ CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.5"}
 #: Shown as they are: names, units, formats, keys, and what people are called.
 SAME = (
     r"Berth|JupyterLab|JupyterHub|Hub|GPU|CPU|REST|CSV|UTC|GB|MB|MiB|NVIDIA|UUID|SIM|agent|English|researcher|admin|cpu|gpu|gpu-|"
-    r"nohup|berth\.toml|idle\.with_gpu|idle\.without_gpu|env|py|Python|none|default|openapi\.json|OpenAPI|host"
+    r"JSON|Slack|Teams|Mattermost|Lark|webhook|nohup|berth\.toml|idle\.with_gpu|idle\.without_gpu|env|py|Python|none|default|openapi\.json|OpenAPI|host"
 )
 WINDOWS = {"desk": {"width": 1280, "height": 900}, "phone": {"width": 390, "height": 844}}
 
@@ -72,6 +72,8 @@ def test_a_browser_that_asks_for_chinese_gets_it_everywhere(window: Page, stack:
         "/hub/spawn": "start",
         "/services/berth/": "usage",
         "/services/berth/board": "board",
+        "/services/berth/notices": "notices",
+        "/services/berth/starts": "starts",
         "/services/berth/admin": "admin",
     }.items():
         visit.open(path)
