@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -153,6 +154,35 @@ def test_killed_while_it_writes_the_checkpoint_before_is_whole(
     process.kill()
     process.wait()
     assert (folder / "last.pt").read_bytes() == whole
+
+
+#: One process of a group: all must save at the same step, or they wait for each other for ever.
+GROUP = """
+import sys, time
+import torch
+from berth_lab import checkpoint
+rank, meeting = int(sys.argv[1]), sys.argv[2]
+torch.distributed.init_process_group("gloo", init_method=f"file://{meeting}", rank=rank, world_size=2)
+checkpoint.install()
+for step in range(100_000):
+    if checkpoint.requested_anywhere():
+        break
+    time.sleep(0.01)
+print(step)
+"""
+
+
+@needs_torch
+def test_processes_of_a_group_agree_when_one_of_them_has_heard(
+    folder: Path, running: list[subprocess.Popen[str]]
+) -> None:
+    for rank in ("0", "1"):
+        words = [sys.executable, "-c", GROUP, rank, str(folder / "meeting")]
+        running.append(subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True))
+    until(lambda: len(files.trainers()) == 2, 150, "both are registered")
+    os.kill(running[1].pid, signal.SIGUSR1)
+    steps = {ended(each, 100) for each in running}
+    assert len(steps) == 1, "at the same step"
 
 
 def test_a_loop_in_a_cell_is_asked_as_well(folder: Path) -> None:
