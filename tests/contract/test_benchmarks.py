@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fire, history, idle_verdicts, kit_rest, reserve
+from benchmarks import fire, history, idle_verdicts, kit_rest, reserve, snapshot
 
 
 def result(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -78,3 +78,22 @@ def test_the_kit_at_rest_in_small(
     found = result(capsys)
     assert found["with"]["rss_mib"] > 20 < found["without"]["rss_mib"], "a server and a kernel each"
     assert found["kit"]["rss_mib"] == round(found["with"]["rss_mib"] - found["without"]["rss_mib"], 3)
+
+
+def test_variables_beside_dill_and_pickle_in_small(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert snapshot.main(["--json", "--mib", "8", "--rounds", "1", "--folder", str(tmp_path)]) == 0
+    found = result(capsys)
+    for space in snapshot.SPACES:
+        assert {side for side, each in found[space].items() if each["equal"]} == {"ours", "pickle", "dill"}
+        assert found[space]["ours"]["missing"] == [] and found[space]["ours"]["save_to_dill"] > 0
+    assert found["refused"]["named"] and found["refused"]["left_kib"] < 64
+
+
+def test_a_snapshot_that_does_not_keep_what_it_promises_is_seen() -> None:
+    good = {"equal": True, "missing": [], "save_s": 1.0}
+    found = {"refused": {"named": True, "left_kib": 6.0}, **{space: {"ours": good} for space in snapshot.SPACES}}
+    assert snapshot.kept(found)
+    for bad in ({"equal": False}, {"missing": ["big"]}, {"save_s": snapshot.TARGET_S + 1}):
+        assert not snapshot.kept(found | {"arrays": {"ours": good | bad}})
+    for bad in ({"named": False}, {"left_kib": 1025.0}):
+        assert not snapshot.kept(found | {"refused": found["refused"] | bad})

@@ -2,10 +2,11 @@
 out of the stream again as if it had never been begun.
 
 The serializer is cloudpickle, not dill. Both keep functions and classes of a notebook. cloudpickle builds on CPython's
-pickler in C (dill on the one in Python), and that pickler has a memo that can be set back, on which the taking out is
-built. dill also "saves" what is bound to a process: an open file by its name, a lock in the state it had, a thread that
-nobody runs, which look restored and are not. What cloudpickle lacks is added here: a function of the notebook keeps the
-notebook's own globals (cloudpickle gives it a copy), and closures that share a variable go on sharing it.
+pickler in C (dill on the one in Python; `benchmarks.snapshot` has both beside this), and that pickler has a memo that
+can be set back, on which the taking out is built. dill also "saves" what is bound to a process: an open file by its
+name, a lock in the state it had, which look restored and are not (tests/contract/test_snapshot_dill.py). What
+cloudpickle lacks is added here: a function of the notebook keeps the notebook's own globals (cloudpickle gives it a
+copy), and closures that share a variable go on sharing it.
 """
 
 from __future__ import annotations
