@@ -11,9 +11,11 @@ from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
+from quota import i18n
 from quota.kit_reads import Look, Said, Told, Use, Whole
 from quota.leases import Lease, Target
 from quota.notices import NoticeKind
+from quota.told import retold
 from quota.units import WHOLE_GPU
 from quota.web.figures import figures, segments_of
 from quota.web.lasting import Purse, outlook
@@ -22,12 +24,13 @@ from quota.web.words import instant, instant_or_none
 from quota.wish import NO_WISH, Wish
 
 #: What somebody can do about a notice, by its kind.
-_KEEP = ("keep-1h", "keep-3h", "save")
+_END = ("save", "stop")
+_KEEP = ("keep-1h", "keep-3h", *_END)
 _ACTIONS: Mapping[str, tuple[str, ...]] = {
     NoticeKind.IDLE_WARNING: _KEEP,
-    NoticeKind.SHUTDOWN_WARNING: ("save",),
-    NoticeKind.MAX_AGE_WARNING: ("save",),
-    NoticeKind.CREDIT_STOP: ("save",),
+    NoticeKind.SHUTDOWN_WARNING: _END,
+    NoticeKind.MAX_AGE_WARNING: _END,
+    NoticeKind.CREDIT_STOP: _END,
 }
 
 
@@ -66,7 +69,9 @@ def state(
 def stopping(lease: Lease) -> dict[str, Any] | None:
     """That this server is to stop, and until when it may save; None while it is to run."""
     stop = _stop(lease)
-    return None if stop is None else {**stop, "save_until": stop["stop_after"]}
+    if stop is None:
+        return None
+    return {**stop, "detail_in": in_other_languages(stop["detail"]), "save_until": stop["stop_after"]}
 
 
 def notice(told: Told) -> dict[str, Any]:
@@ -75,11 +80,21 @@ def notice(told: Told) -> dict[str, Any]:
         "id": told.id,
         "kind": told.kind,
         "words": told.words,
+        "words_in": in_other_languages(told.words),
         "when": instant(told.at),
         "expires_at": instant_or_none(told.expires_at),
         "link": told.link,
         "actions": list(_ACTIONS.get(told.kind, ())),
     }
+
+
+def in_other_languages(words: str) -> dict[str, str]:
+    """Words of the book, by the tag of each language but that of the book: the kit does not know who reads them."""
+    found = {}
+    for tag in list(i18n.LANGUAGES)[1:]:
+        with i18n.speaking(tag):
+            found[tag] = retold(words)
+    return found
 
 
 def _memory(lease: Lease, whole: Whole) -> int | None:
@@ -105,7 +120,13 @@ def _credit_ends(lease: Lease, whole: Whole, now: datetime, zone: ZoneInfo) -> d
 def _verdict(said: Said | None) -> dict[str, Any] | None:
     if said is None:
         return None
-    return {"kind": said.kind, "rule": said.rule, "words": said.words, "deadline": instant_or_none(said.deadline)}
+    return {
+        "kind": said.kind,
+        "rule": said.rule,
+        "words": said.words,
+        "words_in": in_other_languages(said.words),
+        "deadline": instant_or_none(said.deadline),
+    }
 
 
 def _wish(wish: Wish) -> dict[str, Any]:

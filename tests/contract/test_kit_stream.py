@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ import httpx
 import pytest
 import sqlalchemy as sa
 
-from quota import schema_stops
+from quota import catalogues, schema_stops, told
 from quota.api import kit_stream
 from quota.leases import Lease, StopReason
 from quota.rows import Sample
@@ -24,6 +25,7 @@ from tests.fakes.book import Desk, open_desk
 from tests.fakes.service import Service, open_service
 
 PATH = "kit/stream"
+_GPU_IDLE = {"span": "20 min", "key": "idle.gpu_idle"}
 SOON = 5.0
 
 
@@ -146,7 +148,8 @@ async def test_changes_are_told_soon_and_only_once(service: Service, desk: Desk,
         desk.book.request_stop(lease.id, StopReason.IDLE, detail="Not used.", by="idle-culler", stop_after=after)
         stop = {"reason": "idle", "detail": "Not used.", "stop_after": "2026-03-02T09:02:00Z"}
         assert (await kit.until("state", target="STOP"))["stop"] == stop
-        assert await kit.until("stopping") == {**stop, "save_until": "2026-03-02T09:02:00Z"}
+        last = {"detail_in": {"zh-CN": "Not used."}, "save_until": "2026-03-02T09:02:00Z"}  # no words of the book
+        assert await kit.until("stopping") == {**stop, **last}
         desk.book.cancel_stop(lease.id, "alice")
         assert (await kit.until("state", target="RUN"))["stop"] is None
         desk.book.request_stop(lease.id, StopReason.USER, by="alice", stop_after=desk.now)
@@ -167,6 +170,7 @@ async def test_who_comes_again_is_told_of_the_stop_again(service: Service, desk:
                 {
                     "reason": "quota",
                     "detail": "",
+                    "detail_in": {"zh-CN": ""},
                     "stop_after": "2026-03-02T09:01:00Z",
                     "save_until": "2026-03-02T09:01:00Z",
                 },
@@ -196,7 +200,8 @@ async def test_notices_of_this_user_and_lease_are_told_once(service: Service, de
     tell(desk, 2, lease)
     async with listening(service) as kit:
         first = await kit.until("notice")
-        assert (first["id"], first["words"], first["actions"]) == (2, "Words 2", ["keep-1h", "keep-3h", "save"])
+        assert (first["id"], first["words"]) == (2, "Words 2")
+        assert first["actions"] == ["keep-1h", "keep-3h", "save", "stop"]
         tell(desk, 5, lease, kind="stopped")
         assert (await kit.until("notice"))["id"] == 5
         tell(desk, 6, other)
@@ -205,6 +210,19 @@ async def test_notices_of_this_user_and_lease_are_told_once(service: Service, de
         assert (await kit.until("notice"))["id"] == 4
         tell(desk, 8, lease, words="last")
         assert (await kit.until("notice"))["id"] == 8
+
+
+async def test_words_of_the_book_are_told_in_each_language(service: Service, desk: Desk, lease: Lease) -> None:
+    catalogues.load("en")
+    why = told.GPU_NOT_USED % {"time": "09:00", "span": "20 min", "rule": told.RULE_GPU_IDLE % _GPU_IDLE}
+    desk.rows.put_verdict(lease.id, desk.now, "warn", "gpu-idle", why, {}, desk.now)
+    tell(desk, 1, lease, words=told.WILL_SHUT_DOWN % {"profile": "test", "deadline": "2026-03-02 09:10 UTC"})
+    async with listening(service) as kit:
+        verdict = (await kit.until("state"))["verdict"]
+        notice = await kit.until("notice")
+    assert verdict["words"] == why and "20 分钟" in verdict["words_in"]["zh-CN"]
+    assert notice["words"].startswith("Your server") and "2026-03-02 09:10" in notice["words_in"]["zh-CN"]
+    assert not re.search("[a-z]{4}", notice["words_in"]["zh-CN"].replace("test", ""))
 
 
 async def test_the_newer_stream_of_a_server_wins(service: Service, desk: Desk, lease: Lease) -> None:

@@ -132,6 +132,16 @@ def test_tabs_without_end_are_bounded_and_gone_ones_forgotten(server: NotebookSe
         assert heard.until("notice") == {"id": 8}
 
 
+def test_a_page_that_is_opened_after_a_warning_is_told_of_it(server: NotebookServer, service: Service) -> None:
+    with browser(server) as heard:
+        service.say("notice", {"id": 5, "kind": "idle-stop"})
+        service.say("notice", {"id": 6, "kind": "idle-warning", "expires_at": "2999-01-01T00:00:00Z"})
+        heard.until("notice")
+        heard.until("notice")
+    with browser(server) as late:
+        assert late.until("notice")["id"] == 6
+
+
 @pytest.mark.parametrize(
     ("said", "age"),
     [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from berth_lab.broadcast import MOST_LISTENERS, MOST_WAITING, Broadcast
+from berth_lab.broadcast import MOST_KINDS, MOST_LISTENERS, MOST_WAITING, Broadcast
 
 
 def names(queue: asyncio.Queue[dict[str, object] | None]) -> list[object]:
@@ -65,3 +65,14 @@ def test_a_notice_that_lasts_is_told_to_who_comes_later_and_others_are_not() -> 
     said.publish("notice", {"id": "b"}, lasts=True)
     said.publish("state", {})
     assert names(said.subscribe()) == ["state", "notice"]
+
+
+def test_of_notices_that_last_the_newest_of_each_kind_is_told_and_kinds_are_bounded() -> None:
+    said = Broadcast()
+    for number, kind in enumerate(("idle-warning", "credit-low", "idle-warning")):
+        said.publish("notice", {"id": number, "kind": kind}, lasts=True)
+    queue = said.subscribe()
+    assert [queue.get_nowait()["data"]["id"] for _ in range(queue.qsize())] == [1, 2]  # type: ignore[index]
+    for number in range(MOST_KINDS + 3):
+        said.publish("notice", {"id": number, "kind": f"kind-{number}"}, lasts=True)
+    assert said.subscribe().qsize() == MOST_KINDS

@@ -18,8 +18,8 @@ MOST_WAITING = 64
 STATES = frozenset({"state", "saving"})
 #: What a listener who comes late is told first, in this order.
 KEPT = ("state", "stopping", "saving", "saved", "resume")
-#: A notice that lasts comes after them.
-ORDER = (*KEPT, "notice")
+#: Notices that last come after them: so many kinds, of each the newest.
+MOST_KINDS = 8
 
 
 class Broadcast:
@@ -28,6 +28,7 @@ class Broadcast:
     def __init__(self) -> None:
         self._queues: list[asyncio.Queue[Event | None]] = []
         self._kept: dict[str, Event] = {}
+        self._notices: dict[str, Event] = {}  # by kind, the newest last
 
     def __len__(self) -> int:
         """How many listen."""
@@ -38,9 +39,8 @@ class Broadcast:
         while len(self._queues) >= MOST_LISTENERS:
             self._end(self._queues[0])
         queue: asyncio.Queue[Event | None] = asyncio.Queue(MOST_WAITING)
-        for name in ORDER:
-            if name in self._kept:
-                queue.put_nowait(self._kept[name])
+        for event in [*(self._kept[name] for name in KEPT if name in self._kept), *self._notices.values()]:
+            queue.put_nowait(event)
         self._queues.append(queue)
         return queue
 
@@ -50,10 +50,17 @@ class Broadcast:
             self._queues.remove(queue)
 
     def publish(self, name: str, data: dict[str, Any], lasts: bool = False) -> None:
-        """Tell all who listen, and whoever comes later if the event says what is the case, or is said to last."""
+        """Tell all who listen, and whoever comes later if the event says what is the case, or is a notice that is said
+        to last. Of those of one kind the newest lasts; who is told may find that its time is over."""
         event = {"event": name, "data": data}
-        if lasts or name in KEPT:
+        if name in KEPT:
             self._kept[name] = event
+        elif lasts:
+            kind = str(data.get("kind"))
+            self._notices.pop(kind, None)
+            self._notices[kind] = event
+            if len(self._notices) > MOST_KINDS:
+                del self._notices[next(iter(self._notices))]
         for queue in self._queues:
             _put(queue, event)
 

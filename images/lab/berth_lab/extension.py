@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
 SETTING = "berth_lab"
+#: Kinds of notices that tell of what is still to come.
+WARNINGS = frozenset({"idle-warning", "shutdown-warning", "max-age-warning", "credit-low", "credit-stop"})
 
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
@@ -112,8 +114,8 @@ class Kit:
             self._outputs.saved_by_browser(path)
 
     def _heard(self, name: str, data: dict[str, Any]) -> None:
-        """An event of service `berth`."""
-        self.browsers.publish(name, data)
+        """An event of service `berth`. A warning of what is still to come is for a page that is opened later, too."""
+        self.browsers.publish(name, data, lasts=name == "notice" and data.get("kind") in WARNINGS)
         if name == "stopping":
             until = data.get("save_until")  # none where nothing is waited for
             self._leaving.stopping(str(data["reason"]), datetime.fromisoformat(until) if until else _now())
