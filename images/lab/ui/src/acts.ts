@@ -1,16 +1,24 @@
 // What a person can do about the end of the server, wherever it is offered: panel, banner and toast.
+import { Dialog, showDialog } from '@jupyterlab/apputils';
 import { IDocumentManager } from '@jupyterlab/docmanager';
 import { Kit } from './kit';
 import { Key, Say } from './language';
 import { News } from './model';
-import { Service } from './service';
+import { Refused, Service } from './service';
 import { Words } from './words';
 
 export const ACTIONS: Record<string, Key> = {
   'keep-1h': 'Keep for 1 hour',
   'keep-3h': 'Keep for 3 hours',
-  save: 'Save now'
+  save: 'Save now',
+  stop: 'Stop now'
 };
+
+/** What came of it, in words, and whether it was done. */
+export interface IOutcome {
+  done: boolean;
+  words: string;
+}
 
 export class Acts {
   constructor(
@@ -21,18 +29,18 @@ export class Acts {
     private _documents: IDocumentManager
   ) {}
 
-  /** Do it; what came of it, in words. Never raises. */
-  async run(action: string): Promise<string> {
+  /** Do it. Never raises. */
+  async run(action: string): Promise<IOutcome> {
     const lease = this.news.state?.lease_id ?? '';
     return this._told(async () => {
       if (action === 'keep-1h' || action === 'keep-3h') {
         return this._kept(await this.service.keep(lease, action === 'keep-1h' ? 1 : 3));
       }
-      return this._saveNow();
+      return action === 'stop' ? this._stopNow(lease) : this._saveNow();
     });
   }
 
-  whenDone(wanted: boolean): Promise<string> {
+  whenDone(wanted: boolean): Promise<IOutcome> {
     const lease = this.news.state?.lease_id ?? '';
     return this._told(async () => {
       await this.service.whenDone(lease, wanted);
@@ -42,7 +50,7 @@ export class Acts {
     });
   }
 
-  shutdownAt(at: Date | null): Promise<string> {
+  shutdownAt(at: Date | null): Promise<IOutcome> {
     const lease = this.news.state?.lease_id ?? '';
     return this._told(async () => {
       await this.service.shutdownAt(lease, at);
@@ -69,6 +77,22 @@ export class Acts {
   /** Set by the extension: the widgets of the main area. */
   _widgets: () => Iterable<any> = () => [];
 
+  private async _stopNow(lease: string): Promise<string> {
+    const sure = await showDialog({
+      title: this._say('Stop this server now?'),
+      body: this._say('What can be saved is saved first. What runs is ended, and the charge ends with it.'),
+      buttons: [
+        Dialog.cancelButton({ label: this._say('Go on working') }),
+        Dialog.warnButton({ label: this._say('Stop now') })
+      ]
+    });
+    if (!sure.button.accept) {
+      throw new Refused(this._say('Nothing was changed.'));
+    }
+    await this.service.stop(lease);
+    return this._say('This server is being stopped. What can be saved is being saved now.');
+  }
+
   private async _saveNow(): Promise<string> {
     const report = await this.kit.saveNow();
     return report.lost.length === 0
@@ -77,6 +101,11 @@ export class Acts {
   }
 
   private _kept(answer: any): string {
+    const held = this.words.credits(answer.held_micro_credits ?? null);
+    return `${this._until(answer)} ${this._say('Held for this server: {held} credits.', { held })}`;
+  }
+
+  private _until(answer: any): string {
     const time = this.words.time(answer.keep_until, this.news.now());
     if (answer.bounded_by === 'max-age') {
       return this._say('Kept until {time}; it may run no longer than that.', { time });
@@ -87,11 +116,11 @@ export class Acts {
     return this._say('Kept until {time}, used or not.', { time });
   }
 
-  private async _told(act: () => Promise<string>): Promise<string> {
+  private async _told(act: () => Promise<string>): Promise<IOutcome> {
     try {
-      return await act();
+      return { done: true, words: await act() };
     } catch (error) {
-      return error instanceof Error ? error.message : String(error);
+      return { done: false, words: error instanceof Error ? error.message : String(error) };
     }
   }
 

@@ -6,6 +6,7 @@ import { ITranslator } from '@jupyterlab/translation';
 import { PageConfig } from '@jupyterlab/coreutils';
 import { Widget } from '@lumino/widgets';
 import { Acts } from './acts';
+import { Answered } from './answered';
 import { Kit } from './kit';
 import { chosen, speaker } from './language';
 import { Meter } from './meter';
@@ -41,7 +42,7 @@ function activate(
     return; // not a server of a Hub
   }
   addStyle();
-  const language = chosen(translator.languageCode, document.cookie);
+  const language = chosen(translator.languageCode, document.cookie, navigator.languages);
   const words = new Words(speaker(language), language);
   const settings = app.serviceManager.serverSettings;
   const news = new News();
@@ -61,7 +62,7 @@ function activate(
     }
   }
 
-  new Warnings(acts, tabs, banner => place(banner, lab));
+  new Warnings(acts, tabs, new Answered(settings.baseUrl), banner => place(banner, lab));
   app.commands.addCommand(COMMAND, { label: words.say('Berth: this server'), execute: () => showPanel(acts) });
   const meter = new Meter(news, words, () => void app.commands.execute(COMMAND));
   bar?.registerStatusItem('berth-lab:meter', { item: meter, align: 'left', rank: 10, priority: 1 });

@@ -1,10 +1,14 @@
 // What the kit says, and what is known of it here. Times are ISO 8601, money is in millionths of a credit.
 import { Signal } from '@lumino/signaling';
 
+/** The same words in other languages, by tag; what is not there is said in English. */
+export type InOther = Record<string, string>;
+
 export interface IVerdict {
   kind: string;
   rule: string;
   words: string;
+  words_in?: InOther;
   deadline: string | null;
 }
 
@@ -35,6 +39,7 @@ export interface INotice {
   id: string | number;
   kind: string;
   words: string;
+  words_in?: InOther;
   when: string;
   expires_at: string | null;
   link: string | null;
@@ -44,6 +49,7 @@ export interface INotice {
 export interface IStopping {
   reason: string | null;
   detail: string | null;
+  detail_in?: InOther;
   stop_after: string | null;
   save_until: string | null;
 }
@@ -122,6 +128,16 @@ export class News {
   }
 
   private _saidAt = 0;
+}
+
+/** Whether what a warning told of does not come any more: the server was used, or kept, or its end was set anew. A warning
+ * of the idle rules has the deadline of their verdict, which is written first. */
+export function withdrawn(notice: INotice, verdict: IVerdict | null | undefined): boolean {
+  if (!verdict || !notice.kind.endsWith('-warning') || notice.expires_at === null) {
+    return false;
+  }
+  const still = verdict.deadline !== null && Math.abs(Date.parse(verdict.deadline) - Date.parse(notice.expires_at)) < 1000;
+  return verdict.kind === 'keep' || !still;
 }
 
 /** The end that comes first of all that are known, and which it is. */

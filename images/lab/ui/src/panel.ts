@@ -1,7 +1,7 @@
 // The panel behind the meter: every value, and what can be done.
 import { Dialog } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
-import { Acts, ACTIONS } from './acts';
+import { Acts, ACTIONS, IOutcome } from './acts';
 import { button, element, facts, setText } from './dom';
 import { IState } from './model';
 
@@ -87,8 +87,13 @@ class Body extends Widget {
         rows.push([name, this._say('{time} ({left} left)', values)]);
       }
     }
-    rows.push([this._say('Idle rules'), state.verdict?.words ?? this._say('nothing said yet')]);
+    rows.push([this._say('Idle rules'), this._verdict(state)]);
     return rows;
+  }
+
+  private _verdict(state: IState): string {
+    const { verdict } = state;
+    return verdict === null ? this._say('nothing said yet') : this._acts.words.told(verdict.words, verdict.words_in);
   }
 
   private _set(): Promise<void> {
@@ -101,12 +106,16 @@ class Body extends Widget {
     return this._run(() => this._acts.shutdownAt(at));
   }
 
-  private async _run(act: () => Promise<string>): Promise<void> {
+  private async _run(act: () => Promise<IOutcome>): Promise<void> {
+    const asked = document.activeElement;
     this._buttons.forEach(each => (each.disabled = true));
     setText(this._answer, this._say('One moment …'));
-    const words = await act();
+    const outcome = await act();
     this._buttons.forEach(each => (each.disabled = false));
-    setText(this._answer, words);
+    setText(this._answer, outcome.words);
+    if (asked instanceof HTMLElement && document.activeElement === document.body) {
+      asked.focus(); // a button that is disabled loses it
+    }
   }
 
   private get _say() {
@@ -139,6 +148,7 @@ export async function showPanel(acts: Acts): Promise<void> {
     buttons: [Dialog.okButton({ label: say('Close') })],
     hasClose: true
   });
+  dialog.addClass('berth-dialog');
   try {
     await dialog.launch();
   } finally {

@@ -26,6 +26,10 @@ export class Service {
     return this._ask('PUT', lease, 'keep', { seconds: hours * 3600 });
   }
 
+  stop(lease: string): Promise<any> {
+    return this._ask('POST', lease, 'stop', {});
+  }
+
   whenDone(lease: string, wanted: boolean): Promise<any> {
     return this._ask(wanted ? 'PUT' : 'DELETE', lease, 'when-done', {});
   }

@@ -169,6 +169,8 @@ export class Tabs {
     const hear = (event: IEvent) => {
       if (KEPT.includes(event.event)) {
         this._kept.set(event.event, event);
+      } else if (event.event === 'notice') {
+        this._kept.set(`notice ${event.data.kind}`, event); // of each kind the newest
       }
       if (event.event === 'state' && event.data.target === 'RUN') {
         ['stopping', 'saving', 'saved'].forEach(gone => this._kept.delete(gone));

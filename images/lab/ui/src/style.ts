@@ -41,6 +41,11 @@ const CSS = `
     display: none;
   }
 }
+@media (max-width: 600px) {
+  .berth-meter:has([data-berth='idle']:not([hidden])) [data-berth='end'] {
+    display: none;
+  }
+}
 @media (max-width: 900px) {
   .berth-meter [data-berth='use'],
   .berth-meter [data-berth='balance'] {
@@ -49,6 +54,8 @@ const CSS = `
 }
 
 .berth-banner {
+  box-sizing: border-box;
+  max-width: 100vw; /* JupyterLab is wider than a phone */
   display: flex;
   flex-wrap: wrap;
   align-items: center;
@@ -63,16 +70,32 @@ const CSS = `
 .berth-banner[data-kind='stopping'] {
   border-left-color: #c62828;
 }
-.berth-banner p {
+.berth-banner .berth-said {
   flex: 1 1 24em;
+}
+.berth-banner p {
   margin: 0;
+  line-height: 1.35;
+}
+.berth-banner [role='alert'] {
+  font-weight: 600;
+}
+.berth-banner [hidden] {
+  display: none;
+}
+.berth-answer:empty {
+  position: absolute; /* it takes no room, and a screen reader knows it before it speaks */
 }
 .berth-banner .berth-answer,
 .berth-panel .berth-answer {
-  flex-basis: 100%;
+  flex: 1 0 100%;
   min-height: 0;
   margin: 0;
   color: var(--jp-ui-font-color0);
+}
+.berth-banner.berth-settled .berth-answer {
+  flex: 1 1 24em;
+  order: -1;
 }
 .berth-panel button.berth-button,
 .berth-banner button.berth-button {
@@ -98,6 +121,9 @@ const CSS = `
   cursor: default;
 }
 
+.berth-dialog .jp-Dialog-content {
+  max-height: 92vh;
+}
 .berth-panel {
   max-width: 640px;
   color: var(--jp-ui-font-color0);

@@ -1,12 +1,17 @@
 // Numbers and times as a person reads them. Unknown is a word, never 0.
 import { Language, Say } from './language';
-import { firstEnd, IState } from './model';
+import { firstEnd, InOther, IState } from './model';
 
 export class Words {
   constructor(
     readonly say: Say,
     readonly language: Language
   ) {}
+
+  /** Words of the service, in the reader's language where it said them in that. */
+  told(words: string | null, others?: InOther): string {
+    return others?.[this.language] || words || '';
+  }
 
   share(state: IState): string {
     if (state.share_milli <= 0 || state.count <= 0) {
@@ -71,7 +76,7 @@ export class Words {
     const when = new Date(at);
     const today = when.toDateString() === now.toDateString();
     const day: Intl.DateTimeFormatOptions = today ? {} : { month: 'short', day: 'numeric' };
-    return new Intl.DateTimeFormat(this.language, { ...day, hour: '2-digit', minute: '2-digit' }).format(when);
+    return new Intl.DateTimeFormat(this.language, { ...day, hour: 'numeric', minute: '2-digit' }).format(when);
   }
 
   /** Why and when this ends though it is used; null where nothing ends it. */

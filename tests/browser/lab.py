@@ -1,0 +1,118 @@
+"""JupyterLab as one person has it open: a window that is logged in, and what is looked for in our part of its page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from tests.browser.conftest import Visit
+from tests.harness import Stack
+
+LAB = "/user/researcher/lab"
+AXE = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
+#: So that a test can wait for what a browser on a busy machine takes.
+SLOW = 60_000
+
+
+def cookies(browser: Browser, stack: Stack) -> str:
+    """Of the researcher, so that each test begins with a window that is logged in."""
+    context = browser.new_context()
+    login = stack.passwords()["researcher"]
+    Visit(context.new_page(), stack.url, Path()).log_in(login["name"], login["password"])
+    state = context.storage_state()
+    context.close()
+    return json.dumps(state)
+
+
+@contextmanager
+def window(browser: Browser, stack: Stack, signed_in: str, pictures: Path, **more: Any) -> Iterator[Visit]:
+    """A browser of its own for one test."""
+    context = browser.new_context(
+        **{"viewport": {"width": 1280, "height": 800}} | more, storage_state=json.loads(signed_in)
+    )
+    yield Visit(context.new_page(), stack.url, pictures)
+    context.close()
+
+
+def open_lab(visit: Visit, page: Page | None = None, path: str = "") -> Page:
+    """JupyterLab with its layout as new, once the meter is there."""
+    page = page or visit.page
+    page.goto(f"{visit.url}{LAB}{path}?reset")
+    expect(page.locator("#berth-meter button")).to_be_visible(timeout=SLOW)
+    return page
+
+
+def panel_of(page: Page) -> Locator:
+    """The panel behind the meter, opened by keyboard."""
+    page.locator("#berth-meter button").focus()
+    page.keyboard.press("Enter")
+    panel = page.get_by_role("dialog")
+    expect(panel).to_be_visible()
+    return panel
+
+
+def theme(page: Page, name: str) -> None:
+    """Choose JupyterLab's theme by its menu."""
+    page.get_by_role("menuitem", name="Settings").click()
+    page.locator(".lm-Menu-item", has_text="Theme").first.hover()
+    page.locator(".lm-Menu-item", has_text=name).first.click()
+    light = "false" if "Dark" in name else "true"
+    expect(page.locator(f"body[data-jp-theme-light='{light}']")).to_be_attached(timeout=SLOW)
+
+
+def findings(page: Page, *selectors: str) -> list[str]:
+    """What axe finds inside our own parts of JupyterLab's page."""
+    found = [each for name in selectors for each in Axe().run(page, context=name, options=AXE).response["violations"]]
+    return [f"{each['impact']} {each['id']}: {[node['html'] for node in each['nodes']]}" for each in found]
+
+
+def play(page: Page, *events: tuple[str, dict[str, Any]]) -> None:
+    """Have the page hear these events as its server's, again each time it listens: what is rare on a trial machine."""
+    words = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
+    page.route("**/berth/stream*", lambda route: route.fulfill(content_type="text/event-stream", body=words))
+
+
+def a_state(**more: Any) -> dict[str, Any]:
+    """A server with a quarter of a GPU, of which all is known."""
+    now = datetime.now(UTC)
+    known: dict[str, Any] = {
+        "lease_id": "l1",
+        "profile": "gpu-1-4",
+        "share_milli": 250,
+        "count": 1,
+        "simulated": False,
+        "gpu_util": 37,
+        "gpu_memory_mib": 3277,
+        "gpu_memory_total_mib": 6144,
+        "rate_micro_per_hour": 250_000,
+        "balance_micro": 12_500_000,
+        "payer": "researcher",
+        "credit_ends_at": (now + timedelta(hours=50)).isoformat(),
+        "charged_micro": 480_000,
+        "started_at": now.isoformat(),
+        "max_age_ends_at": None,
+        "verdict": None,
+        "wish": {"keep_until": None, "shutdown_at": None, "when_done": False},
+        "target": "RUN",
+        "stop": None,
+        "now": now.isoformat(),
+        "age": 0.0,
+    }
+    return known | more
+
+
+def a_warning(number: int, minutes: float) -> list[tuple[str, dict[str, Any]]]:
+    """State and notice of a server that is stopped so soon."""
+    deadline = (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
+    why = {"words": "Not used since 06:33 UTC (20 min)", "words_in": {"zh-CN": "自 06:33 UTC 起未使用（20 分钟）"}}
+    verdict = {"kind": "warn", "rule": "idle", "deadline": deadline, **why}
+    actions = ["keep-1h", "keep-3h", "save", "stop"]
+    notice = {"id": number, "kind": "idle-warning", "expires_at": deadline, "actions": actions, **why}
+    return [("state", a_state(verdict=verdict)), ("notice", notice)]
