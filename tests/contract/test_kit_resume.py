@@ -188,9 +188,13 @@ def test_save_now_keeps_variables_while_all_goes_on_and_a_crash_loses_no_more_th
         kernels = {each["path"]: each["kernel"]["id"] for each in server.ask("GET", "api/sessions").json()}
         assert server.kernel_state(kernels["busy.ipynb"]) == "busy", "it was not interrupted"
         assert "berth" not in server.on_disk("train.ipynb")["metadata"], "no stamp of a stop"
-        executed(server, kernels["train.ipynb"], "w = w + 1")
+        executed(
+            server, kernels["train.ipynb"], "w = w + 1\nfor n in range(40): globals()[f'lock{n}'] = threading.Lock()"
+        )
         server.ask("DELETE", f"api/kernels/{kernels['busy.ipynb']}")
-        tokens = [server.ask("POST", "berth/save-now", json={}).json()["resume"] for _ in range(3)]
+        reports = [server.ask("POST", "berth/save-now", json={}).json() for _ in range(3)]
+        assert len(reports[0]["lost"]) == 20 and reports[0]["lost"][-1]["why"] == "And 22 more that are not listed."
+        tokens = [report["resume"] for report in reports]
         assert {path.name for path in snapshots(home).iterdir()} == {first["resume"], tokens[-1]}, "the older two went"
         server.process.kill()
         server.process.wait(30)

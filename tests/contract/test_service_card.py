@@ -11,6 +11,8 @@ from typing import Any
 import httpx
 import pytest
 
+from berth_lab.serialize_refusals import WHY
+from quota import catalogues
 from quota.farewells import Farewells
 from quota.leases import Lease, StopReason
 from quota.verdicts import Verdict
@@ -83,6 +85,22 @@ async def test_the_receipt_tells_why_what_was_seen_and_what_was_saved(service: S
     assert "x0 in train.ipynb" in page and "A thread cannot be saved." in page and "3 more" in page
     assert 'href="/hub/spawn/alice/my%20lab#profile=test&amp;image=env&amp;payer=alice"' in page
     assert "This was wrong" in page
+
+
+async def test_the_receipt_tells_in_chinese_what_was_not_saved_and_how_much_more_there_is(
+    service: Service, desk: Desk
+) -> None:
+    """Rows that the kit itself left out count with those that are not shown."""
+    catalogues.load("en")
+    told = report(SHOWN + 3) | {"lost_left_out": 40}
+    for row in told["lost"]:
+        row["why"] = WHY["thread"]
+    lease = reclaimed(desk, told)
+    browser = service.browser("alice")
+    browser.headers["Accept-Language"] = "zh"
+    page = (await browser.get(f"lease/{lease.id}")).text
+    assert "它是或包含一个正在运行的线程，线程会随内核结束。" in page and WHY["thread"] not in page
+    assert "43" in re.sub(r"<[^>]*>", " ", page.partition('id="card-lost"')[2]), "3 are not shown, 40 were never told"
 
 
 async def test_a_kit_that_said_nothing_is_not_spoken_for(service: Service, desk: Desk) -> None:

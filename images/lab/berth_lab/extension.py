@@ -18,6 +18,8 @@ NEEDED = ("BERTH_LEASE", "BERTH_SERVICE_URL", "JUPYTERHUB_API_TOKEN")
 SETTING = "berth_lab"
 #: Kinds of notices that tell of what is still to come.
 WARNINGS = frozenset({"idle-warning", "shutdown-warning", "max-age-warning", "credit-low", "credit-stop"})
+#: Rows of what was not saved, where somebody reads them in one line.
+SHOWN_ROWS = 20
 
 
 def _load_jupyter_server_extension(serverapp: Any) -> None:
@@ -202,7 +204,7 @@ class Kit:
 
     async def _save_now(self) -> dict[str, Any]:
         from berth_lab.farewell import WRITE_SECONDS
-        from berth_lab.farewell_report import shortened
+        from berth_lab.farewell_report import first, listed
         from berth_lab.farewell_world import limits
 
         seconds = limits()["seconds"] + WRITE_SECONDS
@@ -212,7 +214,8 @@ class Kit:
         if whole and self._saved_now is not None:  # the newer one has all that the older one had
             await asyncio.to_thread(shutil.rmtree, self._saved_now, ignore_errors=True)
         self._saved_now = saying.folder if whole else None
-        return {**shortened(report), "at": _now().isoformat()}
+        shown = {"saved": first(report["saved"]), "lost": listed(report["lost"], SHOWN_ROWS)}
+        return {**report, **shown, "at": _now().isoformat()}
 
     def running_cells(self) -> list[dict[str, Any]]:
         """Cells that run now: kernel, cell id, and the outputs so far (nbformat), for a browser that opened the

@@ -46,7 +46,7 @@ def listed(rows: Sequence[Mapping[str, Any]], most: int = MOST_ROWS) -> list[dic
     if len(rows) <= most:
         return first(rows, most)
     words = MORE % {"number": len(rows) - most + 1}
-    return [*first(rows, most - 1), {"kind": "other", "what": "", "where": "", "why": words, "code": "more"}]
+    return [*first(rows, most - 1), {"kind": "other", "what": "…", "where": "", "why": words, "code": "more"}]
 
 
 def _rank(row: Mapping[str, Any]) -> int:
