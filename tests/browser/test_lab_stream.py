@@ -1,0 +1,91 @@
+"""The one stream of JupyterLab's meter, in a real browser on a real site: who listens, what it asks, what it outlives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Route, expect
+
+from tests.browser.conftest import Visit
+from tests.browser.lab import LAB, SLOW, cookies, open_lab, panel_of, window
+from tests.harness import Stack, until, while_true
+
+pytestmark = [pytest.mark.hub, pytest.mark.browser]
+
+MINUTE = 60.0
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    with Stack(tmp_path_factory.mktemp("stream") / "data") as running:
+        running.researcher.start("gpu-1-4")
+        yield running
+
+
+@pytest.fixture
+def visit(browser: Browser, stack: Stack, pictures: Path) -> Iterator[Visit]:
+    with window(browser, stack, cookies(browser, stack), pictures) as made:
+        yield made
+
+
+def test_i3_i20_open_tabs_hold_one_stream_ask_nothing_in_rounds_and_are_no_activity(visit: Visit, stack: Stack) -> None:
+    page, asked = visit.page, list[str]()
+    page.context.on("request", lambda request: asked.append(request.url))
+    other = page.context.new_page()
+    for each in (page, other):
+        open_lab(visit, each)
+        expect(each.locator("#berth-meter")).to_contain_text("credits/h", timeout=SLOW)
+    streams = [url for url in asked if "/berth/stream" in url]
+    assert len(streams) == 1, "the second tab is told by the first"
+
+    def ours_alone(route: Route) -> None:  # JupyterLab asks in rounds itself
+        _ = route.continue_() if "/berth/" in route.request.url else route.abort()
+
+    page.context.route("**/user/researcher/**", ours_alone)
+    panel = panel_of(page)
+    charged = panel.get_by_role("row", name="Charged so far")
+    before = seen(stack, patient=True)
+    asked.clear()
+    first = charged.inner_text()
+
+    def at_rest() -> bool:
+        assert charged.inner_text()  # so that the browser's events are heard meanwhile
+        return not [url for url in asked if "/berth/" in url] and seen(stack) == before
+
+    while_true(at_rest, MINUTE, "nothing is asked, and nothing counts as activity", every=2.0)
+    expect(charged).not_to_have_text(first)
+
+
+def seen(stack: Stack, patient: bool = False) -> tuple[object, object]:
+    """When the server itself, and the Hub, saw activity last; `patient`: once it stands still."""
+
+    def look() -> tuple[object, object]:
+        server = stack.researcher.server()
+        assert server is not None
+        return stack.researcher.notebook("GET", "api/status").json()["last_activity"], server["last_activity"]
+
+    if not patient:
+        return look()
+    said = [look()]
+
+    def still() -> bool:
+        said.append(look())
+        return said[-1] == said[-2]
+
+    until(still, 60, "the last activity stands still", every=3.0)
+    return said[-1]
+
+
+def test_the_meter_goes_on_after_the_service_was_killed(visit: Visit, stack: Stack) -> None:
+    page = open_lab(visit)
+    assert page.url.startswith(visit.url + LAB)
+    panel = panel_of(page)
+    charged = panel.get_by_role("row", name="Charged so far")
+    expect(charged).to_contain_text("credits", timeout=SLOW)
+    stack.wait_for_new("berth", stack.kill("berth"))
+    after = charged.inner_text()
+    expect(charged).not_to_have_text(after, timeout=2 * SLOW)
+    expect(page.locator("#berth-meter [data-berth=stale]")).to_be_hidden(timeout=SLOW)
+    assert not visit.errors
