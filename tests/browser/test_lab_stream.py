@@ -1,4 +1,4 @@
-"""The one stream of JupyterLab's meter, in a real browser on a real site: who listens, what it asks, what it outlives."""
+"""The one stream of JupyterLab's meter, in a real browser on a real site: who listens, what it asks and outlives."""
 
 from __future__ import annotations
 
