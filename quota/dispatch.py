@@ -57,6 +57,10 @@ class Starter(Protocol):
         Raises `StartRefused`, `StartForbidden`, `HubUnavailable`."""
         ...
 
+    async def made_at(self, user: str) -> datetime | None:
+        """Since when the Hub has this user; None where it has none of that name. Raises `HubUnavailable`."""
+        ...
+
     async def scopes(self) -> frozenset[str]:
         """What the token that asks may do. Raises `HubUnavailable`."""
         ...
@@ -139,6 +143,8 @@ class Dispatcher:
     async def _ask(self, mine: Start) -> None:
         language = await asyncio.to_thread(self.language, mine.user)
         try:
+            if not await self._still_the_same(mine):
+                return
             await self.hub.start_server(mine.user, mine.server, dict(mine.options), language)
         except StartRefused as error:
             await asyncio.to_thread(self.schedules.wait, mine, str(error))
@@ -151,6 +157,16 @@ class Dispatcher:
         else:
             if not await self._settled(mine):
                 await asyncio.to_thread(self.schedules.wait, mine)
+
+    async def _still_the_same(self, mine: Start) -> bool:
+        """Whether its user is there still. Who has the name since neither asked for the start nor is told of it."""
+        made_at = await self.hub.made_at(mine.user)
+        if made_at is not None and made_at <= mine.created_at:
+            return True
+        await asyncio.to_thread(self.schedules.end, mine, StartState.CANCELLED, told.START_USER_GONE)
+        more = {"event": "scheduled-start", "user": mine.user, "schedule": mine.id, "outcome": "cancelled"}
+        log.info("A scheduled start is dropped: its user was deleted", extra=more)
+        return False
 
     async def _settled(self, mine: Start) -> bool:
         """Whether the book says that nothing is to be asked now; what follows from that is done."""

@@ -182,6 +182,7 @@ NO_START_SCOPE = booked(
     "Scheduled starts cannot be made: the Hub's token of service berth lacks the scope %(scope)s. Put it back into the "
     "role of that service and restart the Hub."
 )
+START_USER_GONE = booked("the user who asked for it was deleted since")
 START_THERE = booked("it was running already")
 BOOK_ALERT = booked("Needs a look: %(words)s")
 TRIAL = booked("This is the test message that you asked for. Messages about your servers come the same way.")

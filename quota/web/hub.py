@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -92,6 +93,18 @@ class HubClient:
     async def groups_of(self, user: str) -> frozenset[str]:
         """The groups that a user is in at this moment; none for somebody whom the Hub does not know."""
         return frozenset(await self._names(f"/users/{quote(user, safe='')}", "groups"))
+
+    async def made_at(self, user: str) -> datetime | None:
+        """Since when the Hub has this user; None for somebody whom it does not know."""
+        path = f"/users/{quote(user, safe='')}"
+        answer = await self._ask("GET", path, fine=(404,))
+        if answer.code == 404:
+            return None
+        try:
+            made_at = datetime.fromisoformat(_json(answer)["created"])
+        except (KeyError, TypeError, ValueError):
+            raise HubUnavailable(f"{path} has an unknown form") from None
+        return made_at if made_at.tzinfo else made_at.replace(tzinfo=UTC)
 
     async def members(self, group: str) -> tuple[str, ...]:
         """The users in a group at this moment; none where the Hub has no such group."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
@@ -222,6 +222,8 @@ async def test_the_hub_is_asked_as_the_user_chose_and_its_refusal_is_kept(
 
 async def test_the_hubs_client(service: Service, alice: str) -> None:
     hub = HubClient(f"{service.url}/hub/api", service.hub.service_token)
+    assert await hub.made_at("alice") == datetime(2026, 1, 1, tzinfo=UTC)
+    assert await hub.made_at("nobody") is None
     with pytest.raises(StartRefused, match="404"):
         service.hub.refusals = [(404, "404: no such user")]
         await hub.start_server("alice", "", {})

@@ -126,7 +126,8 @@ class User(Base):
         self.need_service()
         if name not in self.hub.users:
             raise HTTPError(404)
-        self.write({"name": name, "admin": self.hub.users[name], "groups": self.hub.groups_of(name)})
+        model = {"name": name, "admin": self.hub.users[name], "groups": self.hub.groups_of(name)}
+        self.write(model | {"created": "2026-01-01T00:00:00.000000Z"})
 
 
 class Group(Base):

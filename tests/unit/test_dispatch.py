@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,7 @@ class Hub:
     answers: list[Callable[[], None]] = field(default_factory=list)
     asked: list[tuple[str, str, dict[str, str], str]] = field(default_factory=list)
     may: frozenset[str] = frozenset({SCOPE})
+    made: datetime | None = datetime(2020, 1, 1, tzinfo=UTC)
 
     async def start_server(self, user: str, server: str, options: dict[str, str], language: str = "") -> None:
         self.asked.append((user, server, options, language))
@@ -47,6 +48,9 @@ class Hub:
             self.answers.pop(0)()
         else:
             self.desk.run(user, server)
+
+    async def made_at(self, user: str) -> datetime | None:
+        return self.made
 
     async def scopes(self) -> frozenset[str]:
         return self.may
@@ -272,3 +276,12 @@ async def test_a_missing_scope_is_an_alert_until_it_is_there(desk: Desk) -> None
     hub.may = frozenset({SCOPE})
     assert await check_scopes(hub, desk.alerts) is True
     assert desk.alerts.open() == []
+
+
+@pytest.mark.parametrize("who", ["deleted", "made anew"])
+def test_who_has_a_name_later_inherits_no_start(site: Site, who: str) -> None:
+    start = site.add()
+    site.hub.made = None if who == "deleted" else site.desk.now + MINUTE / 2
+    site.later()
+    assert site.state(start) == ("cancelled", told.START_USER_GONE)
+    assert (site.hub.asked, site.notices, site.desk.book.leases(user="alice", limit=1)) == ([], [], [])
