@@ -84,7 +84,8 @@ export class Acts {
       buttons: [
         Dialog.cancelButton({ label: this._say('Go on working') }),
         Dialog.warnButton({ label: this._say('Stop now') })
-      ]
+      ],
+      defaultButton: 0
     });
     if (!sure.button.accept) {
       throw new Refused(this._say('Nothing was changed.'));

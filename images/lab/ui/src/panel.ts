@@ -1,12 +1,19 @@
 // The panel behind the meter: every value, and what can be done.
-import { Dialog } from '@jupyterlab/apputils';
+import { Dialog, Notification } from '@jupyterlab/apputils';
 import { Widget } from '@lumino/widgets';
 import { Acts, ACTIONS, IOutcome } from './acts';
 import { button, element, facts, setText } from './dom';
 import { IState } from './model';
 
+/** What asks the person once more. */
+const ASKS = ['stop'];
+
 class Body extends Widget {
-  constructor(private _acts: Acts) {
+  /** `ask` closes the panel and then does what asks once more: JupyterLab shows one dialog at a time. */
+  constructor(
+    private _acts: Acts,
+    ask: (action: string) => void
+  ) {
     super({ node: element('div') });
     this.addClass('berth-panel');
     this._facts = element('div');
@@ -16,7 +23,7 @@ class Body extends Widget {
     this._noTime = button(this._say('Set no time'), () => void this._run(() => _acts.shutdownAt(null)));
     this._link = element('a', { target: '_blank', rel: 'noopener' }, this._say('Receipt of this session'));
     const act = Object.entries(ACTIONS).map(([name, key]) =>
-      button(this._say(key), () => void this._run(() => _acts.run(name)))
+      button(this._say(key), () => (ASKS.includes(name) ? ask(name) : void this._run(() => _acts.run(name))))
     );
     this._buttons = [...act, this._done];
     const label = element('label', { for: 'berth-shutdown-at' }, this._say('Stop it at'));
@@ -142,9 +149,14 @@ export async function showPanel(acts: Acts): Promise<void> {
   }
   open = true;
   const { say } = acts.words;
+  let asks: string | null = null;
+  const ask = (action: string) => {
+    asks = action;
+    dialog.reject();
+  };
   const dialog = new Dialog({
     title: say('This server'),
-    body: new Body(acts),
+    body: new Body(acts, ask),
     buttons: [Dialog.okButton({ label: say('Close') })],
     hasClose: true
   });
@@ -153,5 +165,9 @@ export async function showPanel(acts: Acts): Promise<void> {
     await dialog.launch();
   } finally {
     open = false;
+  }
+  if (asks !== null) {
+    const outcome = await acts.run(asks);
+    Notification.emit(outcome.words, outcome.done ? 'info' : 'warning', { autoClose: 8000 });
   }
 }
