@@ -140,3 +140,21 @@ def test_a_warning_has_names_and_contrast_in_both_themes_and_fits_a_phone(visit:
         if dark:
             page.set_viewport_size({"width": 1280, "height": 800})
             theme(page, "JupyterLab Light")
+
+
+def test_a_stop_that_is_under_way_counts_what_is_saved_and_can_be_taken_back_where_it_was_for_want_of_use(
+    visit: Visit,
+) -> None:
+    stop = {"reason": "idle", "detail": "Not used.", "detail_in": {}, "stop_after": None, "save_until": None}
+    saving = {"state": "saving", "saved": [{"kind": "notebook"}] * 2, "lost": [{"kind": "variable"}]}
+    play(visit.page, ("state", a_state(target="STOP", stop=stop)), ("stopping", stop), ("saving", saving))
+    page = open_lab(visit)
+    banner = page.locator(".berth-banner")
+    expect(banner.get_by_role("alert")).to_contain_text("This server is being stopped", timeout=SLOW)
+    expect(banner).to_contain_text("Not used.")
+    expect(banner.get_by_role("status")).to_contain_text("so far saved: 2, not saved: 1")
+    assert [each.inner_text() for each in banner.get_by_role("button").all()] == ["Keep for 1 hour"]
+    expect(page.locator("#berth-meter")).to_contain_text("stopping")
+    visit.picture("lab-stopping", full=False)
+    assert findings(page, ".berth-banner") == []
+    assert not visit.errors
