@@ -47,6 +47,18 @@ def run_cell(page: Page, number: int) -> None:
     page.keyboard.press("Shift+Enter")
 
 
+def look_in_chinese(visit: Visit) -> None:
+    """The same offer as a reader of Chinese sees it; the next look is in English again."""
+    page = visit.page
+    page.context.add_cookies([{"name": "berth-language", "value": "zh-CN", "url": visit.url}])
+    page.goto(f"{visit.url}{LAB}?reset")
+    offer = page.get_by_role("dialog").filter(has_text="恢复到上次的状态？")
+    expect(offer.get_by_role("row", name="handle")).to_contain_text("打开的文件", timeout=SLOW)
+    visit.picture("lab-restore-zh", full=False)
+    page.context.add_cookies([{"name": "berth-language", "value": "en", "url": visit.url}])
+    page.goto(f"{visit.url}{LAB}?reset")
+
+
 def test_i24_what_a_stop_saved_is_offered_and_brought_back_by_one_press(visit: Visit, stack: Stack) -> None:
     me = stack.researcher
     write_notebook(stack)
@@ -75,6 +87,8 @@ def test_i24_what_a_stop_saved_is_offered_and_brought_back_by_one_press(visit: V
     expect(offer.get_by_role("row", name="handle")).to_contain_text("open file")
     visit.picture("lab-restore", full=False)
     assert findings(page, ".berth-panel") == []
+    look_in_chinese(visit)
+    expect(offer).to_be_visible(timeout=SLOW)
     offer.get_by_role("button", name="Restore").press("Enter")
     expect(page.get_by_text("All that was saved is back.")).to_be_visible(timeout=SLOW)
     expect(page.locator(".jp-Notebook .jp-CodeCell")).to_have_count(2, timeout=SLOW)

@@ -13,6 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from berth_lab import farewell_kernels, farewell_report, serialize_refusals
+from quota import catalogues, i18n
+from quota.told import retold
+from tests.unit import test_kit_words
+
 ROOT = Path(__file__).resolve().parents[2]
 UI = ROOT / "images/lab/ui"
 BUNDLE = ROOT / "images/lab/berth_lab/labextension"
@@ -84,6 +89,23 @@ def test_every_sentence_has_its_chinese_with_the_same_values() -> None:
     for english, chinese in sentences.items():
         assert sorted(re.findall(r"{\w+}", english)) == sorted(re.findall(r"{\w+}", chinese)), english
         assert english in same or re.search("[\u4e00-\u9fff]", chinese), english
+
+
+def test_why_something_does_not_come_back_is_said_in_chinese_as_on_the_receipt() -> None:
+    """The kit says why in English alone: the receipt has the service's Chinese, the dialog that of reasons.ts."""
+    text = (UI / "src/reasons.ts").read_text(encoding="utf-8")
+    found = re.findall(r"""^  (?:'([^'\n]+)'|"([^"\n]+)"):\s+'([^'\n]+)'""", text, re.MULTILINE)
+    reasons = {one or other: chinese for one, other, chinese in found}
+    assert set(reasons) == {*farewell_kernels.WHY.values(), *serialize_refusals.WHY.values()}
+    assert not [chinese for chinese in reasons.values() if not re.fullmatch(r"[^a-z]*[\u4e00-\u9fff].*。", chinese)]
+    assert farewell_report.MORE % {"number": 17} == "And 17 more that are not listed."  # the pattern in reasons.ts
+    catalogues.load("en")
+    with i18n.speaking("zh-CN"):
+        told = {words: retold(words) for words in test_kit_words.SENTENCES}
+    assert {words: chinese for words, chinese in reasons.items() if words in told} == {
+        words: chinese for words, chinese in told.items() if words in reasons
+    }
+    assert told[farewell_report.MORE % {"number": 17}].replace("17", "$1") in text
 
 
 def asked(text: str) -> list[str]:

@@ -4,6 +4,10 @@ import { Widget } from '@lumino/widgets';
 import { Acts } from './acts';
 import { element, facts, table } from './dom';
 import { IOffer, IRow } from './model';
+import { reason } from './reasons';
+
+/** The kit's reason of what was saved by "Save now", when nothing was stopped. */
+const ASKED = 'asked';
 
 export class Restore {
   /** `open` opens a document by its path. */
@@ -35,9 +39,13 @@ export class Restore {
   private _what(offer: IOffer): Widget {
     const body = element('div');
     const at = offer.at;
-    const said = at
-      ? this._say('The server was stopped at {time}. This was saved:', { time: this._acts.words.time(at, new Date()) })
-      : this._say('The server was stopped. This was saved:');
+    const time = at ? this._acts.words.time(at, new Date()) : '';
+    const said =
+      offer.reason === ASKED && at
+        ? this._say('You had this saved at {time}, before the server ended:', { time })
+        : at
+          ? this._say('The server was stopped at {time}. This was saved:', { time })
+          : this._say('The server was stopped. This was saved:');
     body.append(
       element('p', {}, said),
       facts([
@@ -75,7 +83,8 @@ export class Restore {
 
   private _lost(rows: IRow[]): HTMLElement {
     const columns = [this._say('What'), this._say('Where'), this._say('Why')];
-    const cells = rows.map(row => [row.what ?? row.kind, row.where ?? '', row.why ?? this._say('unknown')]);
+    const why = (row: IRow) => (row.why ? reason(row.why, this._acts.words.language) : this._say('unknown'));
+    const cells = rows.map(row => [row.what ?? row.kind, row.where ?? '', why(row)]);
     return table(this._say('What does not come back, and why'), columns, cells);
   }
 

@@ -78,6 +78,7 @@ export const ZH = {
   'What was saved is back, but for this': '已恢复，但以下内容除外',
   Where: '位置',
   Why: '原因',
+  'You had this saved at {time}, before the server ended:': '服务器结束之前，您于 {time} 保存了以下内容：',
   'You are not logged in to the service. Nothing was changed.': '您尚未登录该服务。未作任何更改。',
   'credits last {left}': '积分还可用 {left}',
   'idle stop in {left}': '{left}后因闲置停止',
