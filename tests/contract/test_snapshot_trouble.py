@@ -143,6 +143,20 @@ def test_an_array_over_the_limit_is_refused_by_name_and_one_below_it_is_equal(
     assert kernel.value(f"(below == {ARRAY.format(mib=47)}).all() and small == 5 and below.flags.writeable") == "True"
 
 
+def test_an_array_of_a_gigabyte_is_equal_in_the_next_kernel(home: Path, tmp_path: Path) -> None:
+    """Within the sizes that `[save]` allows by itself; the time is longer than there, for slow disks."""
+    gigabyte = "np.arange(10**9 // 8)"
+    with own_kernel(home) as kernel:
+        kernel.run(f"import numpy as np; big = {gigabyte}")
+        report = kernel.save(tmp_path, {"most_mib": 2048, "seconds": 120}, seconds=130)
+        assert lost(report) == {} and saved(report) == {"np", "big"}
+    with own_kernel(home) as kernel:
+        assert lost(kernel.load(tmp_path, seconds=120)) == {}
+        assert kernel.value(f"big.nbytes == 10**9 and bool((big == {gigabyte}).all())") == "True"
+    for path in tmp_path.glob("variables-*"):
+        path.unlink()  # pytest keeps the folders of its last runs
+
+
 def test_all_together_have_a_limit_and_the_small_come_first(kernel: OwnKernel, tmp_path: Path) -> None:
     kernel.run(f"one = {ARRAY.format(mib=6)}; many = [bytes(2**20)] * 3 + [b'x' * 2**20]; two = {ARRAY.format(mib=5)}")
     report = kernel.save(tmp_path, {"most_mib": 10, "seconds": 60})
