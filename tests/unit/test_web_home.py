@@ -174,7 +174,7 @@ def test_error_pages_render_without_async_and_link_to_berth(scopes: dict[str, bo
     template = environment(enable_async=False).get_template("404.html")
     page = template.render(**namespace(parsed_scopes=scopes, status_code=404, status_message="x"))
     links = re.findall(r'class="nav-link" href="([^"]+)"', page)
-    wanted = ["/hub/home", "/services/berth/", "/services/berth/board", "/hub/token"]
+    wanted = ["/hub/home", "/services/berth/", "/services/berth/board", "/services/berth/notices", "/hub/token"]
     assert links == wanted + (["/hub/admin", "/services/berth/admin"] if scopes else [])
     assert "There is no page here" in page
 
