@@ -7,9 +7,17 @@ from typing import Any, Final
 
 from quota.errors import Reason
 
-#: What is wrong with options for ever; all else may be granted another time.
-_NONSENSE: Final = frozenset(
-    {Reason.OPTION_UNKNOWN, Reason.OPTION_INVALID, Reason.PROFILE_UNKNOWN, Reason.IMAGE_UNKNOWN}
+#: What the options themselves are refused for, as they make no sense or are closed to their user by now; all else, such
+#: as want of room or credit, passes by itself.
+_OF_THEMSELVES: Final = frozenset(
+    {
+        Reason.OPTION_UNKNOWN,
+        Reason.OPTION_INVALID,
+        Reason.PROFILE_UNKNOWN,
+        Reason.IMAGE_UNKNOWN,
+        Reason.PROFILE_FORBIDDEN,
+        Reason.ACCOUNT_FORBIDDEN,
+    }
 )
 
 
@@ -21,5 +29,5 @@ def flat(form_data: Mapping[str, Any]) -> dict[str, Any]:
 def kept_after(reason: Reason, asked: Mapping[str, object], last: Mapping[str, Any]) -> dict[str, Any]:
     """The Hub stores what is asked before anybody checks it, selects it in its form and takes it again for every start
     that brings no options. So after a refusal it gets the `last` ones back, of a start that was granted; or none, where
-    these are what was refused and will never be granted again."""
-    return {} if dict(asked) == dict(last) and reason in _NONSENSE else dict(last)
+    these are what was refused: else a start without options would ask for them for ever, instead of for the default."""
+    return {} if dict(asked) == dict(last) and reason in _OF_THEMSELVES else dict(last)

@@ -52,8 +52,8 @@ async def test_a_refused_start_leaves_the_options_of_the_last_one(world: World) 
 @pytest.mark.parametrize(
     ("reason", "kept"),
     [
-        (Reason.PROFILE_FORBIDDEN, True),
-        (Reason.ACCOUNT_FORBIDDEN, True),
+        (Reason.PROFILE_FORBIDDEN, False),
+        (Reason.ACCOUNT_FORBIDDEN, False),
         (Reason.RULE_FAILED, True),
         (Reason.NO_ROOM, True),
         (Reason.NO_CREDIT, True),
