@@ -140,11 +140,11 @@ def test_x29_a_kill_is_seen_at_once_and_closed_at_the_right_end(site: Deployment
     else:
         at = time.monotonic()
         os.kill(server, signal.SIGKILL)
-        until(lambda: site.now(lease).ended_at is not None, "closed", patience_s=4)
-        assert time.monotonic() - at < 4
+        until(lambda: site.now(lease).ended_at is not None, "closed", patience_s=12)
+        assert time.monotonic() - at < 12
         done = site.until_settled(lease)
         gone = site.clock.now()
-        assert done.ended_at is not None and gone - done.ended_at < timedelta(seconds=6)
+        assert done.ended_at is not None and gone - done.ended_at < timedelta(seconds=14)
         assert done.stop_reason is StopReason.FAILED
         assert done.stop_detail == (
             "signal 9" if killed == "server" else "it ended without a record; charged to when it was last seen"

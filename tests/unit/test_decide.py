@@ -1,4 +1,4 @@
-"""The idle rules as one table: what is seen of a server, and what follows (DEMANDS: idle)."""
+"""The idle rules as one table: what is seen of a server, and what follows."""
 
 from __future__ import annotations
 
