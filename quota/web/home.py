@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -117,16 +117,8 @@ def home_view(
     account = bank.account(user_name)
     leases = book.leases(user=user_name, limit=50)
     live = [lease for lease in leases if lease.live]
-    segments = book.segments([lease.id for lease in leases])
     tz = ZoneInfo(zone or bank.zone)
-    seen = Snapshot(
-        now=now,
-        devices={device.uuid: device for device in rows.devices()},
-        parts={lease.id: segments_of(lease, segments[lease.id]) for lease in leases},
-        verdicts=rows.verdicts() if live else {},
-        wishes=Wishes(book.store, book.clock).of([lease.id for lease in live]),
-        zone=tz,
-    )
+    seen = _snapshot(book, rows, leases, now, tz)
     own = [lease_row(lease, seen) for lease in live if lease.account == user_name]
     return HomeView(
         available=show_credits(account.available),
@@ -143,6 +135,20 @@ def home_view(
         servers={lease.holder.server: _server(lease, seen, tz, keep_most) for lease in live},
         ended=_newest(book, bank, rows, [lease for lease in leases if not lease.live][:RECENT], seen, tz),
         starts=_starts(book, user_name, tz) if most_starts else None,
+    )
+
+
+def _snapshot(book: Book, rows: Rows, leases: Sequence[Lease], now: datetime, tz: ZoneInfo) -> Snapshot:
+    """What is known of these leases now; verdicts and wishes of those that live."""
+    live = [lease.id for lease in leases if lease.live]
+    segments = book.segments([lease.id for lease in leases])
+    return Snapshot(
+        now=now,
+        devices={device.uuid: device for device in rows.devices()},
+        parts={lease.id: segments_of(lease, segments[lease.id]) for lease in leases},
+        verdicts=rows.verdicts() if live else {},
+        wishes=Wishes(book.store, book.clock).of(live),
+        zone=tz,
     )
 
 

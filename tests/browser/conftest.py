@@ -11,6 +11,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Error, Page, sync_playwright
 
+from tests.harness import Stack
+
 ARGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -87,3 +89,11 @@ class Visit:
         ]
         width, window = self.page.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
         return found + ([f"{width} px wide in a window of {window}"] if width > window else [])
+
+
+def visit_as(window: Page, stack: Stack, pictures: Path, who: str) -> Visit:
+    """A window in which one of the site's two log-ins is logged in."""
+    made = Visit(window, stack.url, pictures)
+    login = stack.passwords()[who]
+    made.log_in(login["name"], login["password"])
+    return made

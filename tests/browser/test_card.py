@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import visit_as
 from tests.harness import Stack, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -35,15 +35,8 @@ def window(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def visit(window: Page, stack: Stack, pictures: Path, who: str) -> Visit:
-    made = Visit(window, stack.url, pictures)
-    login = stack.passwords()[who]
-    made.log_in(login["name"], login["password"])
-    return made
-
-
 def test_i15_a_warned_server_is_kept_and_let_go_again(window: Page, stack: Stack, pictures: Path) -> None:
-    me, seen = stack.researcher, visit(window, stack, pictures, "researcher")
+    me, seen = stack.researcher, visit_as(window, stack, pictures, "researcher")
     me.start("gpu-1-8")
     lease = me.lease()["id"]
     until(lambda: (me.lease().get("idle") or {}).get("kind") == "warn", 60)
@@ -65,7 +58,7 @@ def test_i15_a_warned_server_is_kept_and_let_go_again(window: Page, stack: Stack
 
 
 def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictures: Path, browser: Browser) -> None:
-    seen = visit(window, stack, pictures, "researcher")
+    seen = visit_as(window, stack, pictures, "researcher")
     seen.open("/hub/home")
     assert "Reclaimed because it was idle" in seen.text("#berth-ended")
     seen.page.click("#berth-card details summary")
@@ -81,7 +74,7 @@ def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictu
     assert seen.findings() == []
     desk = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
     try:
-        admin = visit(desk.new_page(), stack, pictures, "admin")
+        admin = visit_as(desk.new_page(), stack, pictures, "admin")
         admin.open("/services/berth/admin")
         assert "It was waiting for its data." in admin.text("#doubted")
         assert admin.findings() == []

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import visit_as
 from tests.fakes.mailbox import MailBox
 from tests.harness import Stack, until
 
@@ -51,13 +51,6 @@ def window(browser: Browser) -> Iterator[Page]:
     context.close()
 
 
-def visit(window: Page, stack: Stack, pictures: Path, who: str) -> Visit:
-    made = Visit(window, stack.url, pictures)
-    login = stack.passwords()[who]
-    made.log_in(login["name"], login["password"])
-    return made
-
-
 def subjects(box: MailBox, to: str) -> list[str]:
     return [str(mail["Subject"]) for mail in box.mails if str(mail["To"]) == to]
 
@@ -65,7 +58,7 @@ def subjects(box: MailBox, to: str) -> list[str]:
 def test_a_warning_and_the_card_come_by_mail_and_stand_on_the_page(
     window: Page, stack: Stack, box: MailBox, pictures: Path
 ) -> None:
-    me, seen = stack.researcher, visit(window, stack, pictures, "researcher")
+    me, seen = stack.researcher, visit_as(window, stack, pictures, "researcher")
     to = f"{me.name}@example.org"
     me.start("gpu-1-8")
     lease = me.lease()["id"]
@@ -89,7 +82,7 @@ def test_a_warning_and_the_card_come_by_mail_and_stand_on_the_page(
 
 
 def test_choices_are_kept_and_a_test_message_arrives(window: Page, stack: Stack, box: MailBox, pictures: Path) -> None:
-    seen = visit(window, stack, pictures, "researcher")
+    seen = visit_as(window, stack, pictures, "researcher")
     seen.open("/services/berth/notices")
     seen.page.fill("#email", "me@home.example")
     seen.page.check('input[name="kind:idle-stop"][value="mail"]')
@@ -117,7 +110,7 @@ def test_the_page_is_whole_on_a_phone_in_the_dark_and_in_chinese(
 ) -> None:
     context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark", locale="zh-CN")
     try:
-        seen = visit(context.new_page(), stack, pictures, "researcher")
+        seen = visit_as(context.new_page(), stack, pictures, "researcher")
         seen.open("/services/berth/notices")
         expect(seen.page.locator("h1")).to_have_text("通知")
         width = seen.page.evaluate("document.documentElement.scrollWidth")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Self
 from urllib.parse import quote as percent
 
@@ -179,3 +180,9 @@ class Person:
         """A call of the user server's own REST, through the proxy."""
         base = f"/user/{quote(user or self.name)}/{quote(server) + '/' if server else ''}"
         return self.api.request(method, base + path.lstrip("/"), json=json)
+
+
+def lasted(lease: dict[str, Any]) -> float:
+    """Seconds that a server ran, by its lease as REST tells it."""
+    start, end = (datetime.fromisoformat(lease[key]) for key in ("started_at", "ended_at"))
+    return (end - start).total_seconds()

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from hub_config.compose import Parts, parts
+from hub_config.compose import Parts
 from quota.leases import StopReason
 from tests.harness import Kernel, Person, Stack, until
 
@@ -44,13 +44,6 @@ Order = Callable[[Person, str], None]
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("farewell") / "data", TOML) as stack:
         yield stack
-
-
-@pytest.fixture(scope="module")
-def made(stack: Stack) -> Iterator[Parts]:
-    found = parts(stack.data)
-    yield found
-    found.store.close()
 
 
 def at_work(stack: Stack, made: Parts, name: str, profile: str = "cpu") -> tuple[Person, str]:

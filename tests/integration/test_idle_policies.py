@@ -19,7 +19,7 @@ import httpx
 import pytest
 
 from hub_config.compose import parts
-from tests.harness import Kernel, Person, Stack, until
+from tests.harness import Kernel, Person, Stack, lasted, until
 
 pytestmark = pytest.mark.hub
 
@@ -216,11 +216,6 @@ def all_gone(seen: Scene, people: dict[str, Person]) -> bool:
         if lease["state"] == "SETTLED":
             seen.ended[name] = lease
     return set(GO) <= seen.ended.keys()
-
-
-def lasted(lease: dict[str, Any]) -> float:
-    start, end = (datetime.fromisoformat(lease[key]) for key in ("started_at", "ended_at"))
-    return (end - start).total_seconds()
 
 
 def stopped_by(scene: Scene, name: str) -> str:

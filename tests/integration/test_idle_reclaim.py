@@ -9,13 +9,12 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.harness import Kernel, Person, Stack, until
+from tests.harness import Kernel, Person, Stack, lasted, until
 
 pytestmark = pytest.mark.hub
 
@@ -121,11 +120,6 @@ def reclaimed(seen: Scene, people: dict[str, Person]) -> bool:
         if lease["state"] == "SETTLED":
             seen.ended[name] = lease
     return {"forgetful", "reader"} <= seen.ended.keys()
-
-
-def lasted(lease: dict[str, Any]) -> float:
-    start, end = (datetime.fromisoformat(lease[key]) for key in ("started_at", "ended_at"))
-    return (end - start).total_seconds()
 
 
 def test_i01_a_silent_busy_kernel_without_any_browser_is_kept(scene: Scene) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import httpx
@@ -23,7 +23,7 @@ from hub_config.datafolder import DataFolder
 from hub_config.status import status
 from quota.leases import Holder, Lease, LeaseRequest, Slot, StopReason
 from quota.units import MilliGpu
-from tests.harness import Kernel, Person, Stack, type_in_terminal, until
+from tests.harness import Kernel, Person, Stack, lasted, type_in_terminal, until
 from tests.shim.driver import Driver
 from tests.shim.library import build, compiler
 
@@ -276,11 +276,6 @@ def all_gone(seen: Scene, people: dict[str, Person]) -> bool:
         if lease["state"] == "SETTLED":
             seen.ended[name] = lease
     return set(STOPPED) <= seen.ended.keys()
-
-
-def lasted(lease: dict[str, Any]) -> float:
-    start, end = (datetime.fromisoformat(lease[key]) for key in ("started_at", "ended_at"))
-    return (end - start).total_seconds()
 
 
 def kept_by(scene: Scene, name: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hub_config.compose import Parts, parts
+from hub_config.compose import Parts
 from quota.leases import StopReason
 from tests.harness import Kernel, Person, Stack, until
 
@@ -50,13 +50,6 @@ NOTEBOOK = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [CELL]}
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("resume") / "data", TOML) as stack:
         yield stack
-
-
-@pytest.fixture(scope="module")
-def made(stack: Stack) -> Iterator[Parts]:
-    found = parts(stack.data)
-    yield found
-    found.store.close()
 
 
 def at_work(person: Person, made: Parts, profile: str, server: str = "") -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hub_config.compose import Parts, parts
+from hub_config.compose import Parts
 from tests.harness import Kernel, Person, Stack, until
 
 pytestmark = pytest.mark.hub
@@ -59,13 +59,6 @@ trainer = subprocess.Popen([sys.executable, "train.py"], stdout=subprocess.DEVNU
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("trainers") / "data", TOML) as stack:
         yield stack
-
-
-@pytest.fixture(scope="module")
-def made(stack: Stack) -> Iterator[Parts]:
-    found = parts(stack.data)
-    yield found
-    found.store.close()
 
 
 def text(person: Person, path: str) -> str:

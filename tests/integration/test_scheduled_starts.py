@@ -15,7 +15,7 @@ from typing import Any
 import httpx
 import pytest
 
-from hub_config.compose import Parts, parts
+from hub_config.compose import Parts
 from quota.inbox import Inbox, Letter
 from quota.routing import Preference
 from tests.harness import Kernel, Person, Stack, until
@@ -71,13 +71,6 @@ if Path(__file__).with_name("strip").exists():
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     with Stack(tmp_path_factory.mktemp("starts") / "data", TOML, EXTRA) as stack:
         yield stack
-
-
-@pytest.fixture(scope="module")
-def made(stack: Stack) -> Iterator[Parts]:
-    found = parts(stack.data)
-    yield found
-    found.store.close()
 
 
 def schedule(person: Person, profile: str, seconds: int = 4, **more: str) -> dict[str, Any]:
