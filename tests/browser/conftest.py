@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Error, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Playwright, expect, sync_playwright
 
 from tests.harness import Stack
 
@@ -24,21 +28,79 @@ ARGS = [
 ]
 
 
-def chromium() -> str | None:
+#: Milliseconds that a page may take on a machine that has much to do.
+SLOW = 90_000
+expect.set_options(timeout=30_000)
+
+#: A Chromium that does not close a window for so long hangs.
+HANGS = 60.0
+
+
+def installed() -> str | None:
     return shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
+class Chromium:
+    """One Chromium, and another one where it hung and had to be ended."""
+
+    def __init__(self, playwright: Playwright, path: str) -> None:
+        self._playwright, self._path = playwright, path
+        self._browser: Browser | None = None
+        self._processes: list[psutil.Process] = []
+
+    @property
+    def browser(self) -> Browser:
+        if self._browser is None or not self._browser.is_connected():
+            before = set(psutil.Process().children(recursive=True))
+            self._browser = self._playwright.chromium.launch(executable_path=self._path, args=ARGS)
+            self._processes = [each for each in psutil.Process().children(recursive=True) if each not in before]
+        return self._browser
+
+    def new_context(self, **options: Any) -> BrowserContext:
+        """For a window or several, which wait as long as a machine may take that has much to do."""
+        context = self.browser.new_context(**options)
+        context.set_default_timeout(SLOW)
+        return context
+
+    @contextmanager
+    def window(self, **options: Any) -> Iterator[BrowserContext]:
+        """A context of its own."""
+        context = self.new_context(**options)
+        try:
+            yield context
+        finally:
+            self.close(context)
+
+    def end(self) -> None:
+        """Kill what was launched."""
+        for process in self._processes:
+            if process.is_running():
+                process.kill()
+
+    def close(self, what: Browser | BrowserContext) -> None:
+        """Close a window or the browser. Where it hangs in that, it is ended: what was tested has been tested."""
+        timer = threading.Timer(HANGS, self.end)
+        timer.start()
+        try:
+            what.close()
+        except Error:
+            if timer.is_alive():
+                raise
+        finally:
+            timer.cancel()
+
+
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def chromium() -> Iterator[Chromium]:
     """One Chromium a module, closed with it: while it lives, its event loop runs in this thread and async tests of
     other folders could not."""
-    path = chromium()
+    path = installed()
     if path is None:
         pytest.skip("no Chromium on this machine: sudo apt install chromium")
     with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=path, args=ARGS)
-        yield started
-        started.close()
+        made = Chromium(playwright, path)
+        yield made
+        made.close(made.browser)
 
 
 @pytest.fixture(scope="session")

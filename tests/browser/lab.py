@@ -3,42 +3,40 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Locator, Page, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import SLOW, Chromium, Visit
 from tests.harness import Stack
 
 LAB = "/user/researcher/lab"
 AXE = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
-#: So that a test can wait for what a browser on a busy machine takes.
-SLOW = 60_000
 
 
-def cookies(browser: Browser, stack: Stack) -> str:
+def cookies(chromium: Chromium, stack: Stack) -> str:
     """Of the researcher, so that each test begins with a window that is logged in."""
-    context = browser.new_context()
+    context = chromium.new_context()
     login = stack.passwords()["researcher"]
     Visit(context.new_page(), stack.url, Path()).log_in(login["name"], login["password"])
     state = context.storage_state()
-    context.close()
+    chromium.close(context)
     return json.dumps(state)
 
 
 @contextmanager
-def window(browser: Browser, stack: Stack, signed_in: str, pictures: Path, **more: Any) -> Iterator[Visit]:
+def window(chromium: Chromium, stack: Stack, signed_in: str, pictures: Path, **more: Any) -> Iterator[Visit]:
     """A browser of its own for one test."""
-    context = browser.new_context(
+    context = chromium.new_context(
         **{"viewport": {"width": 1280, "height": 800}} | more, storage_state=json.loads(signed_in)
     )
     yield Visit(context.new_page(), stack.url, pictures)
-    context.close()
+    chromium.close(context)
 
 
 def open_lab(visit: Visit, page: Page | None = None, path: str = "") -> Page:
@@ -73,10 +71,20 @@ def findings(page: Page, *selectors: str) -> list[str]:
     return [f"{each['impact']} {each['id']}: {[node['html'] for node in each['nodes']]}" for each in found]
 
 
-def play(page: Page, *events: tuple[str, dict[str, Any]]) -> None:
-    """Have the page hear these events as its server's, again each time it listens: what is rare on a trial machine."""
-    words = "".join(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events)
-    page.route("**/berth/stream*", lambda route: route.fulfill(content_type="text/event-stream", body=words))
+Events = Sequence[tuple[str, dict[str, Any]]]
+
+
+def play(page: Page, events: Callable[[], Events]) -> None:
+    """Have the page hear these events as its server's, again each time it listens: what is rare on a trial machine.
+    They are made when it listens first, so that a time in them is still to come however long the page took to load."""
+    words: list[str] = []
+
+    def answer(route: Route) -> None:
+        if not words:
+            words.extend(f"event: {name}\ndata: {json.dumps(data)}\n\n" for name, data in events())
+        route.fulfill(content_type="text/event-stream", body="".join(words))
+
+    page.route("**/berth/stream*", answer)
 
 
 def a_state(**more: Any) -> dict[str, Any]:
@@ -108,7 +116,7 @@ def a_state(**more: Any) -> dict[str, Any]:
     return known | more
 
 
-def a_warning(number: int, minutes: float) -> list[tuple[str, dict[str, Any]]]:
+def a_warning(number: int, minutes: float) -> Events:
     """State and notice of a server that is stopped so soon."""
     deadline = (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
     why = {"words": "Not used since 06:33 UTC (20 min)", "words_in": {"zh-CN": "自 06:33 UTC 起未使用（20 分钟）"}}

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -58,12 +57,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(params=list(WINDOWS))
-def visit(request: pytest.FixtureRequest, browser: Browser, stack: Stack, pictures: Path) -> Iterator[Visit]:
-    context = browser.new_context(**WINDOWS[request.param])
+def visit(request: pytest.FixtureRequest, chromium: Chromium, stack: Stack, pictures: Path) -> Iterator[Visit]:
+    context = chromium.new_context(**WINDOWS[request.param])
     made = Visit(context.new_page(), stack.url, pictures)
     made.theme = request.param
     yield made
-    context.close()
+    chromium.close(context)
 
 
 def test_no_page_has_a_serious_finding(visit: Visit, stack: Stack) -> None:

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import visit_as
+from tests.browser.conftest import Chromium, visit_as
 from tests.harness import Stack, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -29,10 +29,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def window(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 860})
+def window(chromium: Chromium) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
     yield context.new_page()
-    context.close()
+    chromium.close(context)
 
 
 def test_i15_a_warned_server_is_kept_and_let_go_again(window: Page, stack: Stack, pictures: Path) -> None:
@@ -57,7 +57,7 @@ def test_i15_a_warned_server_is_kept_and_let_go_again(window: Page, stack: Stack
     me.settled(lease)
 
 
-def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictures: Path, browser: Browser) -> None:
+def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictures: Path, chromium: Chromium) -> None:
     seen = visit_as(window, stack, pictures, "researcher")
     seen.open("/hub/home")
     assert "Reclaimed because it was idle" in seen.text("#berth-ended")
@@ -72,7 +72,7 @@ def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictu
     seen.page.click('#card-doubt button[type="submit"]')
     expect(seen.page.locator("#card-appeal")).to_have_text("It was waiting for its data.")
     assert seen.findings() == []
-    desk = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
+    desk = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark")
     try:
         admin = visit_as(desk.new_page(), stack, pictures, "admin")
         admin.open("/services/berth/admin")
@@ -83,7 +83,7 @@ def test_the_card_tells_and_a_doubt_is_granted(window: Page, stack: Stack, pictu
         admin.page.click('#doubted button[value="grant"]')
         expect(admin.page.locator("#doubted")).to_have_count(0)
     finally:
-        desk.close()
+        chromium.close(desk)
     seen.page.emulate_media(color_scheme="dark")
     seen.page.set_viewport_size({"width": 390, "height": 844})
     seen.open(f"/services/berth/lease/{lease}")

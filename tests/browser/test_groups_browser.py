@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.browser.test_accessible import WINDOWS
 from tests.harness import Stack
 from tests.harness.waiting import until
@@ -39,8 +39,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-def test_b2_the_payer_decides_what_can_be_started(browser: Browser, stack: Stack, pictures: Path) -> None:
-    with browser.new_context(viewport={"width": 1280, "height": 860}) as context:
+def test_b2_the_payer_decides_what_can_be_started(chromium: Chromium, stack: Stack, pictures: Path) -> None:
+    with chromium.window(viewport={"width": 1280, "height": 860}) as context:
         visit = Visit(context.new_page(), stack.url, pictures)
         visit.log_in("ada", stack.passwords()["researcher"]["password"])
         visit.open("/hub/spawn/ada/two")
@@ -67,9 +67,9 @@ def test_b2_the_payer_decides_what_can_be_started(browser: Browser, stack: Stack
 
 @pytest.mark.parametrize("window", WINDOWS)
 def test_b2_form_and_group_page_have_no_serious_finding(
-    browser: Browser, stack: Stack, pictures: Path, window: str
+    chromium: Chromium, stack: Stack, pictures: Path, window: str
 ) -> None:
-    with browser.new_context(**WINDOWS[window]) as context:
+    with chromium.window(**WINDOWS[window]) as context:
         visit = Visit(context.new_page(), stack.url, pictures)
         visit.log_in("ada", stack.passwords()["researcher"]["password"])
         trouble = {}

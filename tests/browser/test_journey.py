@@ -9,9 +9,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -35,10 +35,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def window(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 860})
+def window(chromium: Chromium) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
     yield context.new_page()
-    context.close()
+    chromium.close(context)
 
 
 @pytest.fixture
@@ -193,10 +193,10 @@ def add_user(admin: Visit, name: str) -> None:
 
 
 def test_an_idle_server_is_announced_then_reclaimed_and_its_user_is_told_why(
-    browser: Browser, tmp_path: Path, pictures: Path
+    chromium: Chromium, tmp_path: Path, pictures: Path
 ) -> None:
     with Stack(tmp_path / "data", IDLE) as stack:
-        context = browser.new_context(viewport={"width": 1280, "height": 860})
+        context = chromium.new_context(viewport={"width": 1280, "height": 860})
         visit = Visit(context.new_page(), stack.url, pictures)
         login = stack.passwords()["researcher"]
         visit.log_in(login["name"], login["password"])
@@ -215,4 +215,4 @@ def test_an_idle_server_is_announced_then_reclaimed_and_its_user_is_told_why(
         visit.open("/hub/home")
         assert "idle" in visit.text("body").lower()
         visit.picture("home-after-idle")
-        context.close()
+        chromium.close(context)

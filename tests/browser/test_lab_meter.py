@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.browser.lab import SLOW, a_state, a_warning, cookies, findings, open_lab, panel_of, play, theme, window
 from tests.harness import Stack
 
@@ -31,13 +31,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def signed_in(stack: Stack, browser: Browser) -> str:
-    return cookies(browser, stack)
+def signed_in(stack: Stack, chromium: Chromium) -> str:
+    return cookies(chromium, stack)
 
 
 @pytest.fixture
-def visit(browser: Browser, stack: Stack, signed_in: str, pictures: Path) -> Iterator[Visit]:
-    with window(browser, stack, signed_in, pictures) as made:
+def visit(chromium: Chromium, stack: Stack, signed_in: str, pictures: Path) -> Iterator[Visit]:
+    with window(chromium, stack, signed_in, pictures) as made:
         yield made
 
 
@@ -88,7 +88,7 @@ def test_it_can_be_read_in_the_dark_and_on_a_phone(visit: Visit) -> None:
 
 def test_i7_what_is_unknown_is_called_so_and_nothing_is_made_of_it(visit: Visit) -> None:
     nobody_knows = ("gpu_util", "gpu_memory_mib", "rate_micro_per_hour", "balance_micro", "charged_micro")
-    play(visit.page, ("state", a_state(**dict.fromkeys(nobody_knows), credit_ends_at=None)))
+    play(visit.page, lambda: [("state", a_state(**dict.fromkeys(nobody_knows), credit_ends_at=None))])
     page = open_lab(visit)
     meter = page.locator("#berth-meter")
     expect(meter).to_contain_text("memory unknown of 6 GiB · in use unknown", timeout=SLOW)
@@ -107,7 +107,7 @@ def test_i7_what_is_unknown_is_called_so_and_nothing_is_made_of_it(visit: Visit)
 
 
 def test_what_is_known_is_said_with_its_unit(visit: Visit) -> None:
-    play(visit.page, *a_warning(1, 9.9))
+    play(visit.page, lambda: a_warning(1, 9.9))
     page = open_lab(visit)
     meter = page.locator("#berth-meter")
     for part in ("1/4 GPU", "memory 3.2 of 6 GiB · in use 37 %", "0.25 credits/h", "0.48 charged", "12.50 left"):
@@ -120,7 +120,7 @@ def test_what_is_known_is_said_with_its_unit(visit: Visit) -> None:
 @pytest.mark.parametrize("name", ["JupyterLab Light", "JupyterLab Dark"])
 def test_a_warning_has_names_and_contrast_in_both_themes_and_fits_a_phone(visit: Visit, name: str) -> None:
     page, dark = visit.page, "Dark" in name
-    play(page, *a_warning(2, 1.9))
+    play(page, lambda: a_warning(2, 1.9))
     open_lab(visit)
     if dark:
         theme(page, name)
@@ -147,7 +147,8 @@ def test_a_stop_that_is_under_way_counts_what_is_saved_and_can_be_taken_back_whe
 ) -> None:
     stop = {"reason": "idle", "detail": "Not used.", "detail_in": {}, "stop_after": None, "save_until": None}
     saving = {"state": "saving", "saved": [{"kind": "notebook"}] * 2, "lost": [{"kind": "variable"}]}
-    play(visit.page, ("state", a_state(target="STOP", stop=stop)), ("stopping", stop), ("saving", saving))
+    stopping = [("stopping", stop), ("saving", saving)]
+    play(visit.page, lambda: [("state", a_state(target="STOP", stop=stop)), *stopping])
     page = open_lab(visit)
     banner = page.locator(".berth-banner")
     expect(banner.get_by_role("alert")).to_contain_text("This server is being stopped", timeout=SLOW)

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.browser.lab import LAB, SLOW, cookies, findings, open_lab, panel_of, window
 from tests.harness import Stack
 
@@ -25,8 +25,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def visit(browser: Browser, stack: Stack, pictures: Path) -> Iterator[Visit]:
-    with window(browser, stack, cookies(browser, stack), pictures) as made:
+def visit(chromium: Chromium, stack: Stack, pictures: Path) -> Iterator[Visit]:
+    with window(chromium, stack, cookies(chromium, stack), pictures) as made:
         yield made
 
 

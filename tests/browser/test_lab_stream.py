@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Route, expect
+from playwright.sync_api import Route, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.browser.lab import LAB, SLOW, cookies, open_lab, panel_of, window
 from tests.harness import Stack, until
 
@@ -26,8 +26,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def visit(browser: Browser, stack: Stack, pictures: Path) -> Iterator[Visit]:
-    with window(browser, stack, cookies(browser, stack), pictures) as made:
+def visit(chromium: Chromium, stack: Stack, pictures: Path) -> Iterator[Visit]:
+    with window(chromium, stack, cookies(chromium, stack), pictures) as made:
         yield made
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Request, expect
+from playwright.sync_api import Locator, Page, Request, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.browser.lab import SLOW, cookies, open_lab, window
 from tests.harness import Kernel, Stack, until
 
@@ -34,13 +34,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(scope="module")
-def signed_in(stack: Stack, browser: Browser) -> str:
-    return cookies(browser, stack)
+def signed_in(stack: Stack, chromium: Chromium) -> str:
+    return cookies(chromium, stack)
 
 
 @pytest.fixture
-def visit(browser: Browser, stack: Stack, signed_in: str, pictures: Path) -> Iterator[Visit]:
-    with window(browser, stack, signed_in, pictures) as made:
+def visit(chromium: Chromium, stack: Stack, signed_in: str, pictures: Path) -> Iterator[Visit]:
+    with window(chromium, stack, signed_in, pictures) as made:
         yield made
         assert not made.errors
     let_go(stack)
@@ -175,9 +175,9 @@ def test_b8_a_wish_that_cannot_be_paid_says_why_and_the_server_stays_warned(visi
 
 
 def test_chinese_is_spoken_where_the_pages_are_chinese(
-    browser: Browser, stack: Stack, signed_in: str, pictures: Path
+    chromium: Chromium, stack: Stack, signed_in: str, pictures: Path
 ) -> None:
-    with window(browser, stack, signed_in, pictures, locale="zh-CN") as visit:
+    with window(chromium, stack, signed_in, pictures, locale="zh-CN") as visit:
         page = open_lab(visit)
         expect(page.locator("#berth-meter")).to_contain_text("因闲置停止", timeout=SLOW)
         banner = banner_of(page, stack)

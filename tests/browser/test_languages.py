@@ -9,9 +9,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -32,12 +32,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(params=WINDOWS)
-def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport=WINDOWS[request.param], locale="zh-CN")  # type: ignore[arg-type]
+def window(request: pytest.FixtureRequest, chromium: Chromium) -> Iterator[Page]:
+    context = chromium.new_context(viewport=WINDOWS[request.param], locale="zh-CN")  # type: ignore[arg-type]
     page = context.new_page()
     page.set_default_timeout(20_000)
     yield page
-    context.close()
+    chromium.close(context)
 
 
 def latin(page: Page) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import visit_as
+from tests.browser.conftest import Chromium, visit_as
 from tests.fakes.mailbox import MailBox
 from tests.harness import Stack, until
 
@@ -45,10 +45,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, box: MailBox) -> Iterator[St
 
 
 @pytest.fixture
-def window(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 860})
+def window(chromium: Chromium) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860})
     yield context.new_page()
-    context.close()
+    chromium.close(context)
 
 
 def subjects(box: MailBox, to: str) -> list[str]:
@@ -106,9 +106,9 @@ def test_choices_are_kept_and_a_test_message_arrives(window: Page, stack: Stack,
 
 
 def test_the_page_is_whole_on_a_phone_in_the_dark_and_in_chinese(
-    browser: Browser, stack: Stack, pictures: Path
+    chromium: Chromium, stack: Stack, pictures: Path
 ) -> None:
-    context = browser.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark", locale="zh-CN")
+    context = chromium.new_context(viewport={"width": 390, "height": 844}, color_scheme="dark", locale="zh-CN")
     try:
         seen = visit_as(context.new_page(), stack, pictures, "researcher")
         seen.open("/services/berth/notices")
@@ -118,4 +118,4 @@ def test_the_page_is_whole_on_a_phone_in_the_dark_and_in_chinese(
         assert seen.findings() == []
         seen.picture("notices-phone-dark-zh")
     finally:
-        context.close()
+        chromium.close(context)

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -32,13 +32,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @contextmanager
-def window(browser: Browser, stack: Stack, pictures: Path, theme: str) -> Iterator[Visit]:
-    context = browser.new_context(**WINDOWS[theme])
+def window(chromium: Chromium, stack: Stack, pictures: Path, theme: str) -> Iterator[Visit]:
+    context = chromium.new_context(**WINDOWS[theme])
     made = Visit(context.new_page(), stack.url, pictures)
     made.theme = theme
     yield made
     assert made.errors == []
-    context.close()
+    chromium.close(context)
 
 
 def looked_at(visit: Visit, name: str) -> None:
@@ -46,9 +46,9 @@ def looked_at(visit: Visit, name: str) -> None:
     assert visit.findings() == [], name
 
 
-def test_ask_for_an_account_be_let_in_and_change_the_password(browser: Browser, stack: Stack, pictures: Path) -> None:
+def test_ask_for_an_account_be_let_in_and_change_the_password(chromium: Chromium, stack: Stack, pictures: Path) -> None:
     (admin,) = json.loads(stack.run("passwords", "--json"))["admins"]
-    with window(browser, stack, pictures, "phone") as ada, window(browser, stack, pictures, "light") as desk:
+    with window(chromium, stack, pictures, "phone") as ada, window(chromium, stack, pictures, "light") as desk:
         ada.open("/hub/login")
         ada.page.get_by_role("link", name="Ask for an account").click()
         looked_at(ada, "signup")
@@ -80,7 +80,7 @@ def test_ask_for_an_account_be_let_in_and_change_the_password(browser: Browser, 
         ada.page.get_by_role("button", name="Change password").click()
         expect(ada.page.get_by_role("status")).to_contain_text("is changed")
         ada.open("/hub/home")
-    with window(browser, stack, pictures, "dark") as again:
+    with window(chromium, stack, pictures, "dark") as again:
         again.log_in("ada", ADA_LATER)
         again.open("/hub/change-password")
         looked_at(again, "change")

@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -36,10 +36,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def window(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 1280, "height": 860}, locale="en")
+def window(chromium: Chromium) -> Iterator[Page]:
+    context = chromium.new_context(viewport={"width": 1280, "height": 860}, locale="en")
     yield context.new_page()
-    context.close()
+    chromium.close(context)
 
 
 @pytest.fixture
@@ -50,11 +50,11 @@ def seen(window: Page, stack: Stack, pictures: Path) -> Visit:
     return made
 
 
-def looks(seen: Visit, stack: Stack, browser: Browser, path: str, name: str) -> None:
+def looks(seen: Visit, stack: Stack, chromium: Chromium, path: str, name: str) -> None:
     """The page in each look, with a picture; asserts that nothing serious is wrong with any."""
     cookies = seen.page.context.cookies()
     for look, (size, scheme, language) in LOOKS.items():
-        context = browser.new_context(viewport=size, color_scheme=scheme, locale=language)  # type: ignore[arg-type]
+        context = chromium.new_context(viewport=size, color_scheme=scheme, locale=language)  # type: ignore[arg-type]
         try:
             context.add_cookies(cookies)  # type: ignore[arg-type]
             there = Visit(context.new_page(), stack.url, seen.pictures)
@@ -63,7 +63,7 @@ def looks(seen: Visit, stack: Stack, browser: Browser, path: str, name: str) -> 
             there.picture(f"{name}-{look}")
             assert there.findings() == [], look
         finally:
-            context.close()
+            chromium.close(context)
 
 
 def in_days(days: int, hour: int) -> str:
@@ -71,7 +71,7 @@ def in_days(days: int, hour: int) -> str:
     return f"{datetime.now(UTC) + timedelta(days=days):%Y-%m-%d}T{hour:02}:30"
 
 
-def test_a_start_is_scheduled_moved_and_cancelled(seen: Visit, stack: Stack, browser: Browser) -> None:
+def test_a_start_is_scheduled_moved_and_cancelled(seen: Visit, stack: Stack, chromium: Chromium) -> None:
     page = seen.page
     seen.open("/hub/home")
     expect(page.locator("#berth-starts")).to_contain_text("No start is waiting.")
@@ -84,7 +84,7 @@ def test_a_start_is_scheduled_moved_and_cancelled(seen: Visit, stack: Stack, bro
         page.click('#start-add button[type="submit"]')
         expect(page.locator("#flash")).to_contain_text("It will be started at")
         if days == 1:
-            looks(seen, stack, browser, "/services/berth/starts", "starts")
+            looks(seen, stack, chromium, "/services/berth/starts", "starts")
     expect(page.locator("#starts-full")).to_contain_text("You have 2 starts waiting")
     assert seen.findings() == []
     first = page.locator(".berth-start").first
@@ -93,7 +93,7 @@ def test_a_start_is_scheduled_moved_and_cancelled(seen: Visit, stack: Stack, bro
     expect(page.locator("#flash")).to_contain_text("09:30:00 instead")
     seen.open("/hub/home")
     expect(page.locator("#berth-starts")).to_contain_text("09:30:00 · default server · gpu-1-4")
-    looks(seen, stack, browser, "/hub/home", "starts-home")
+    looks(seen, stack, chromium, "/hub/home", "starts-home")
     page.click("#berth-starts a")
     for _ in range(2):
         page.locator(".berth-start").first.get_by_role("button", name="Cancel it").click()
@@ -102,12 +102,12 @@ def test_a_start_is_scheduled_moved_and_cancelled(seen: Visit, stack: Stack, bro
     assert seen.errors == []
 
 
-def test_the_buttons_at_home_keep_a_server_and_say_so(seen: Visit, stack: Stack, browser: Browser) -> None:
+def test_the_buttons_at_home_keep_a_server_and_say_so(seen: Visit, stack: Stack, chromium: Chromium) -> None:
     me, page = stack.researcher, seen.page
     me.start("gpu-1-8")
     until(lambda: me.lease()["state"] == "RUNNING", 30)
     seen.open("/hub/home")
-    looks(seen, stack, browser, "/hub/home", "keep-home")
+    looks(seen, stack, chromium, "/hub/home", "keep-home")
     page.get_by_role("button", name="Keep it for 3 h").click()
     expect(page.locator("#berth-said")).to_contain_text("It is kept until", timeout=30_000)
     expect(page.locator(".berth-wish")).to_contain_text("It is kept though unused until")
@@ -124,7 +124,7 @@ def test_the_buttons_at_home_keep_a_server_and_say_so(seen: Visit, stack: Stack,
     seen.picture("keep-home-refused")
 
 
-def test_resume_the_same_selects_what_that_server_had(seen: Visit, stack: Stack, browser: Browser) -> None:
+def test_resume_the_same_selects_what_that_server_had(seen: Visit, stack: Stack, chromium: Chromium) -> None:
     """Also on the receipt of an earlier one, and whatever was tried since."""
     me, page = stack.researcher, seen.page
     for profile in ("gpu-1-4", "gpu-1-2"):
@@ -144,7 +144,7 @@ def test_resume_the_same_selects_what_that_server_had(seen: Visit, stack: Stack,
     page.click("#card-resume")
     expect(checked).to_have_value("gpu-1-4")
     expect(page.locator("#berth-not-again")).to_be_hidden()
-    looks(seen, stack, browser, "/hub/spawn#profile=gpu-1-4&image=this-environment&payer=researcher", "resume")
+    looks(seen, stack, chromium, "/hub/spawn#profile=gpu-1-4&image=this-environment&payer=researcher", "resume")
     seen.open("/hub/home")  # a change of what stands behind # alone loads no page
     seen.open("/hub/spawn#profile=gone&image=x&payer=researcher")
     expect(page.locator("#berth-not-again")).to_be_visible()

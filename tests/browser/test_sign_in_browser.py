@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack, free_port
 from tests.harness.provider import PASSWORD, Provider
 
@@ -38,8 +38,8 @@ def through_the_provider(page: Page, url: str, name: str) -> None:
     page.locator('input[name="password"]').press("Enter")
 
 
-def test_log_in_start_and_log_out_everywhere(browser: Browser, stack: Stack, pictures: Path) -> None:
-    context = browser.new_context()
+def test_log_in_start_and_log_out_everywhere(chromium: Chromium, stack: Stack, pictures: Path) -> None:
+    context = chromium.new_context()
     page = context.new_page()
     visit = Visit(page, stack.url, pictures)
     through_the_provider(page, stack.url, "ada")
@@ -52,15 +52,15 @@ def test_log_in_start_and_log_out_everywhere(browser: Browser, stack: Stack, pic
     page.get_by_role("button", name="Log in with the institute").click()
     expect(page.locator('input[name="login"], input[name="password"]').first).to_be_visible()  # asked again: logged out
     assert visit.errors == []
-    context.close()
+    chromium.close(context)
 
 
-def test_whoever_may_not_is_told_whom_to_ask(browser: Browser, stack: Stack, pictures: Path) -> None:
-    context = browser.new_context()
+def test_whoever_may_not_is_told_whom_to_ask(chromium: Chromium, stack: Stack, pictures: Path) -> None:
+    context = chromium.new_context()
     page = context.new_page()
     through_the_provider(page, stack.url, "eve")
     expect(page.locator("main, .container, body").first).to_contain_text("Ask an admin to let you in")
     page.screenshot(path=str(pictures / "sign-in-refused.png"))
     page.goto(f"{stack.url}/hub/login")
     page.screenshot(path=str(pictures / "sign-in.png"))
-    context.close()
+    chromium.close(context)

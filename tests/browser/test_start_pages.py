@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack, until
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -39,12 +39,12 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture(params=["desk", "phone"])
-def window(request: pytest.FixtureRequest, browser: Browser) -> Iterator[Page]:
+def window(request: pytest.FixtureRequest, chromium: Chromium) -> Iterator[Page]:
     sizes = {"desk": {"width": 1280, "height": 860}, "phone": {"width": 390, "height": 844}}
     scheme = "dark" if request.param == "phone" else "light"
-    context = browser.new_context(viewport=sizes[request.param], color_scheme=scheme)  # type: ignore[arg-type]
+    context = chromium.new_context(viewport=sizes[request.param], color_scheme=scheme)  # type: ignore[arg-type]
     yield context.new_page()
-    context.close()
+    chromium.close(context)
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, expect
+from playwright.sync_api import BrowserContext, expect
 
-from tests.browser.conftest import Visit
+from tests.browser.conftest import Chromium, Visit
 from tests.harness import Stack
 
 pytestmark = [pytest.mark.hub, pytest.mark.browser]
@@ -22,11 +22,11 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 
 @pytest.fixture
-def contexts(browser: Browser) -> Iterator[list[BrowserContext]]:
-    made = [browser.new_context(), browser.new_context()]
+def contexts(chromium: Chromium) -> Iterator[list[BrowserContext]]:
+    made = [chromium.new_context(), chromium.new_context()]
     yield made
     for context in made:
-        context.close()
+        chromium.close(context)
 
 
 def logged_in(context: BrowserContext, stack: Stack, pictures: Path, role: str) -> Visit:
