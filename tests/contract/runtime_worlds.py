@@ -15,6 +15,7 @@ from spawner.local_runtime import LocalRuntime
 from spawner.ports import Look, Runtime, Seen, ServerSpec, Unreachable
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtime import FakeRuntime
+from tests.harness.waiting import PATIENCE
 
 PATIENCE_S = 15.0
 
@@ -31,6 +32,7 @@ sys.exit(int(open("finish.done").read()))
 
 def until(predicate: Callable[[], object], what: str = "", patience_s: float = PATIENCE_S) -> None:
     """Poll until it is true; fail when patience ends."""
+    patience_s *= PATIENCE
     deadline = time.monotonic() + patience_s
     while not predicate():
         if time.monotonic() >= deadline:

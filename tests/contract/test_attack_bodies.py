@@ -23,6 +23,7 @@ from tests.contract.service_attacks import bare, everything, logged_in, token_of
 from tests.contract.service_reading import CREDIT, FORM
 from tests.fakes.book import Desk, open_desk
 from tests.fakes.service import PREFIX, Service, open_service
+from tests.harness.waiting import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
 GRANTS = "accounts/alice/grants"
@@ -253,7 +254,7 @@ async def dribble(port: int, start: bytes) -> float:
     ended = asyncio.ensure_future(reader.read())
     try:
         writer.write(start)
-        while not ended.done() and time.monotonic() - began < 20:
+        while not ended.done() and time.monotonic() - began < PATIENCE * 20:
             writer.write(b"a")
             await asyncio.wait([ended], timeout=0.1)
     except ConnectionError:
@@ -286,7 +287,7 @@ async def test_who_dribbles_is_cut_off_and_others_are_served_meanwhile(service: 
             answers += 1
             await asyncio.sleep(0.05)
         assert answers > 2
-        assert max(task.result() for task in slow) < 15, "each was cut off"
+        assert max(task.result() for task in slow) < PATIENCE * 15, "each was cut off"
         async with asyncio.timeout(10):
             for reader, writer in silent:
                 assert await reader.read() == b""

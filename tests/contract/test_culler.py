@@ -23,6 +23,7 @@ from quota.vitals import from_note
 from tests.contract.culled_worlds import World, open_world
 from tests.fakes.book import Desk
 from tests.fakes.notifier import Told
+from tests.harness.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -325,7 +326,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 async def eventually(ask: Any, what: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE * 20
     while not ask():
         assert time.monotonic() < deadline, what
         await asyncio.sleep(0.02)

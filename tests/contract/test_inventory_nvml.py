@@ -15,6 +15,7 @@ from quota.units import MilliGpu
 from spawner.fleet import to_devices
 from spawner.placement import best_fit
 from spawner.ports import GpuReading, MemoryHealth
+from tests.harness.waiting import PATIENCE
 from tests.shim.driver import Driver
 from tests.shim.library import build
 
@@ -40,7 +41,7 @@ READ = GpuReading(
 
 
 def until(found: Callable[[], bool], words: str) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE * 20
     while not found():
         assert time.monotonic() < deadline, words
         time.sleep(0.02)

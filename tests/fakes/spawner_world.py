@@ -20,6 +20,7 @@ from spawner.placement import best_fit
 from spawner.profiles import DEFAULT_PROFILES
 from tests.fakes.runtime import FakeRuntime
 from tests.fakes.spawner_book import FakeBank, FakeBook
+from tests.harness.waiting import PATIENCE
 
 BOOT = "hub-1"
 
@@ -76,7 +77,7 @@ class World:
 
 
 async def until(what: Callable[[], bool], seconds: float = 5.0) -> None:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PATIENCE * seconds
     while not what():
         assert time.monotonic() < deadline, "it did not happen"
         await asyncio.sleep(0.01)

@@ -18,6 +18,7 @@ from berth_lab.farewell_report import LONGEST, MOST_BYTES, MOST_ROWS, bounded, l
 from berth_lab.leaving import Leaving
 from berth_lab.notebooks import Stamp, Written
 from quota.reported import clamped
+from tests.harness.waiting import PATIENCE
 
 SEAT = Seat("k1", "python3", "python", "a.ipynb", "notebook", "a.ipynb", None)
 BUSY = Seat("k2", "python3", "python", "b.ipynb", "notebook", "b.ipynb", None)
@@ -242,7 +243,7 @@ class Site:
 
 
 async def eventually(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE * 30):
         while not true():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
 
