@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Route, expect
+from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.browser.conftest import Chromium, Visit
 from tests.browser.lab import LAB, SLOW, cookies, open_lab, panel_of, window
@@ -47,16 +47,27 @@ def test_i3_i20_open_tabs_hold_one_stream_ask_nothing_in_rounds_and_are_no_activ
     page.context.route("**/user/researcher/**", ours_alone)
     panel = panel_of(page)
     charged = panel.get_by_role("row", name="Charged so far")
+    first = charged.inner_text()
+    asked.clear()
+    moved = list[datetime]()
+    while (seen := a_minute_of_activity(page, stack, charged, asked)) is not None:
+        moved.append(seen)
+        assert len(moved) < 3, f"somebody is active in rounds: {moved}"
+    expect(charged).not_to_have_text(first)
+
+
+def a_minute_of_activity(page: Page, stack: Stack, charged: Locator, asked: list[str]) -> datetime | None:
+    """The first activity of a minute in which two tabs are open and nobody does anything; None where there was none.
+    What JupyterLab itself was about when its requests were cut off may still arrive."""
     wait_until_still(stack)
     began = datetime.now(UTC)
-    asked.clear()
-    first = charged.inner_text()
     while datetime.now(UTC) - began < MINUTE:
         assert charged.inner_text()  # so that the browser's events are heard meanwhile
         assert [url for url in asked if "/berth/" in url] == []
-        assert max(activity(stack)) < began, "what is told late may be new, but is of before"
+        if max(activity(stack)) >= began:
+            return max(activity(stack))
         page.wait_for_timeout(2000)
-    expect(charged).not_to_have_text(first)
+    return None
 
 
 def activity(stack: Stack) -> tuple[datetime, datetime]:
