@@ -116,6 +116,7 @@ class LocalWorld:
         self.started.append(lease_id)
         self.runtime.start(self.spec(lease_id, *(["deaf"] if deaf else []), code=code))
         until((self.home(lease_id) / "ready").exists, "the server is up")
+        until((self.root / lease_id / "server.json").exists, "its runner has put it on record")
 
     def finish(self, lease_id: str, code: int) -> None:
         written = self.home(lease_id) / "finish"
