@@ -48,10 +48,16 @@ def open_lab(visit: Visit, page: Page | None = None, path: str = "") -> Page:
 
 
 def panel_of(page: Page) -> Locator:
-    """The panel behind the meter, opened by keyboard."""
-    page.locator("#berth-meter button").focus()
-    page.keyboard.press("Enter")
+    """The panel behind the meter, opened by keyboard: once more where JupyterLab, not done with its layout, took the
+    focus away in between."""
     panel = page.get_by_role("dialog")
+    for _attempt in range(3):
+        page.locator("#berth-meter button").press("Enter")
+        try:
+            expect(panel).to_be_visible(timeout=10_000)
+            break
+        except AssertionError:
+            continue
     expect(panel).to_be_visible()
     return panel
 
