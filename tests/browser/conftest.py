@@ -47,10 +47,12 @@ class Chromium:
         self._playwright, self._path = playwright, path
         self._browser: Browser | None = None
         self._processes: list[psutil.Process] = []
+        self._hung = threading.Event()
 
     @property
     def browser(self) -> Browser:
         if self._browser is None or not self._browser.is_connected():
+            self._hung.clear()
             before = set(psutil.Process().children(recursive=True))
             self._browser = self._playwright.chromium.launch(executable_path=self._path, args=ARGS)
             self._processes = [each for each in psutil.Process().children(recursive=True) if each not in before]
@@ -71,23 +73,29 @@ class Chromium:
         finally:
             self.close(context)
 
-    def end(self) -> None:
+    def _end(self) -> None:
         """Kill what was launched."""
+        self._hung.set()
         for process in self._processes:
             if process.is_running():
                 process.kill()
 
     def close(self, what: Browser | BrowserContext) -> None:
         """Close a window or the browser. Where it hangs in that, it is ended: what was tested has been tested."""
-        timer = threading.Timer(HANGS, self.end)
+        timer = threading.Timer(HANGS, self._end)
         timer.start()
         try:
             what.close()
         except Error:
-            if timer.is_alive():
+            if not self._hung.is_set():
                 raise
         finally:
             timer.cancel()
+
+    def quit(self) -> None:
+        """Close the browser, if one was launched and lives."""
+        if self._browser is not None and self._browser.is_connected():
+            self.close(self._browser)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +108,7 @@ def chromium() -> Iterator[Chromium]:
     with sync_playwright() as playwright:
         made = Chromium(playwright, path)
         yield made
-        made.close(made.browser)
+        made.quit()
 
 
 @pytest.fixture(scope="session")

@@ -21,22 +21,18 @@ AXE = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
 
 def cookies(chromium: Chromium, stack: Stack) -> str:
     """Of the researcher, so that each test begins with a window that is logged in."""
-    context = chromium.new_context()
     login = stack.passwords()["researcher"]
-    Visit(context.new_page(), stack.url, Path()).log_in(login["name"], login["password"])
-    state = context.storage_state()
-    chromium.close(context)
-    return json.dumps(state)
+    with chromium.window() as context:
+        Visit(context.new_page(), stack.url, Path()).log_in(login["name"], login["password"])
+        return json.dumps(context.storage_state())
 
 
 @contextmanager
 def window(chromium: Chromium, stack: Stack, signed_in: str, pictures: Path, **more: Any) -> Iterator[Visit]:
     """A browser of its own for one test."""
-    context = chromium.new_context(
-        **{"viewport": {"width": 1280, "height": 800}} | more, storage_state=json.loads(signed_in)
-    )
-    yield Visit(context.new_page(), stack.url, pictures)
-    chromium.close(context)
+    options = {"viewport": {"width": 1280, "height": 800}} | more
+    with chromium.window(**options, storage_state=json.loads(signed_in)) as context:
+        yield Visit(context.new_page(), stack.url, pictures)
 
 
 def open_lab(visit: Visit, page: Page | None = None, path: str = "") -> Page:

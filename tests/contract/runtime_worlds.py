@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
@@ -15,7 +14,7 @@ from spawner.local_runtime import LocalRuntime
 from spawner.ports import Look, Runtime, Seen, ServerSpec, Unreachable
 from tests.fakes.clock import FakeClock
 from tests.fakes.runtime import FakeRuntime
-from tests.harness.waiting import PATIENCE
+from tests.harness import waiting
 
 PATIENCE_S = 15.0
 
@@ -32,12 +31,7 @@ sys.exit(int(open("finish.done").read()))
 
 def until(predicate: Callable[[], object], what: str = "", patience_s: float = PATIENCE_S) -> None:
     """Poll until it is true; fail when patience ends."""
-    patience_s *= PATIENCE
-    deadline = time.monotonic() + patience_s
-    while not predicate():
-        if time.monotonic() >= deadline:
-            raise AssertionError(f"not within {patience_s:g} s: {what or predicate}")
-        time.sleep(0.01)
+    waiting.until(predicate, patience_s, what, every=0.01)
 
 
 class World(Protocol):

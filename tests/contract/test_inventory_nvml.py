@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from ctypes.util import find_library
 from datetime import UTC, datetime
@@ -15,7 +14,6 @@ from quota.units import MilliGpu
 from spawner.fleet import to_devices
 from spawner.placement import best_fit
 from spawner.ports import GpuReading, MemoryHealth
-from tests.harness.waiting import PATIENCE
 from tests.shim.driver import Driver
 from tests.shim.library import build
 
@@ -38,13 +36,6 @@ READ = GpuReading(
     health=MemoryHealth(),
     memory_utilisation=0,
 )
-
-
-def until(found: Callable[[], bool], words: str) -> None:
-    deadline = time.monotonic() + PATIENCE * 20
-    while not found():
-        assert time.monotonic() < deadline, words
-        time.sleep(0.02)
 
 
 @pytest.mark.skipif(find_library("nvidia-ml") is not None, reason="this machine has an NVIDIA driver")

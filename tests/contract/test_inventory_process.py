@@ -14,7 +14,8 @@ import pytest
 
 from spawner import nvml_process
 from spawner.ports import Unreachable
-from tests.contract.test_inventory_nvml import ONE, TWO, until
+from tests.contract.test_inventory_nvml import ONE, TWO
+from tests.harness.waiting import until
 from tests.shim.driver import Driver
 
 Make = Callable[..., Driver]
@@ -111,7 +112,7 @@ def test_a_device_that_hangs_is_tried_by_a_second_process_and_the_better_one_sta
         seen.update(machine.inventory.pids)
         return len(seen) > 1 and machine.inventory._trial is None
 
-    until(tried, "no second process came and went")
+    until(tried, what="no second process came and went")
     assert machine.inventory.pids == (first,), "the second was no better, so all others are read without a gap"
 
 
@@ -126,7 +127,7 @@ def test_a_second_process_that_is_better_takes_over(driver: Make, monkeypatch: p
     monkeypatch.setitem(inventory._env, "BERTH_NVML_SCENARIO", well)  # type: ignore[arg-type]
     inventory._try_at = 0.0  # the first process hangs on, a new one would not
 
-    until(lambda: not any(reading.error for reading in machine.devices()), "the device is silent for ever")
+    until(lambda: not any(reading.error for reading in machine.devices()), what="the device is silent for ever")
     assert not alive(first)
     assert len(inventory.pids) == 1
 
@@ -178,7 +179,7 @@ def test_it_ends_with_whoever_asked_even_while_a_call_hangs(driver: Make, lines:
         assert asker.stdout is not None
         pid = int(asker.stdout.readline())
         if len(lines) > 1:
-            until(lambda: len(os.listdir(f"/proc/{pid}/task")) > 2, "no call hangs yet")
+            until(lambda: len(os.listdir(f"/proc/{pid}/task")) > 2, what="no call hangs yet")
         assert alive(pid)
         asker.kill()
-    until(lambda: not alive(pid), "the reading process outlived who asked")
+    until(lambda: not alive(pid), what="the reading process outlived who asked")

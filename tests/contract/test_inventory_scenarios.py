@@ -18,7 +18,7 @@ from spawner.fleet import could_carry, free_now, room, to_devices, whole_free
 from spawner.placement import best_fit
 from spawner.ports import GpuEvent, GpuProcess, GpuReading, MemoryHealth, Unreachable
 from spawner.profiles import DEFAULT_PROFILES
-from tests.contract.test_inventory_nvml import until
+from tests.harness.waiting import until
 from tests.shim.driver import SCENARIOS, Driver, scenario_path, stages
 from tests.shim.library import SONAME
 
@@ -333,7 +333,7 @@ def test_p10_errors_that_the_driver_reports_are_told_once(driver: Make) -> None:
                 counts[event.xid] = counts.get(event.xid, 0) + event.count
         return 74 in told.get("GPU-00000003", {})
 
-    until(read, "the later error is not told")
+    until(read, what="the later error is not told")
     read()
     assert told == {
         "GPU-00000000": {13: 1, 31: 3, 43: 1, 45: 1, 68: 1},
