@@ -74,6 +74,7 @@ PURE: dict[str, frozenset[str]] = {
     "hub_config/settings_save.py": frozenset({"pydantic"}),
     "hub_config/settings_schedule.py": frozenset({"pydantic"}),
     "hub_config/settings_idle.py": frozenset({"pydantic"}),
+    "hub_config/settings_text.py": frozenset(),
     "hub_config/roles.py": frozenset(),
     "hub_config/placeholders.py": frozenset(),
     "hub_config/log_events.py": frozenset(),
