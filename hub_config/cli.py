@@ -37,7 +37,7 @@ def command_up(args: argparse.Namespace) -> int:
     from hub_config.up import UpError, up
 
     try:
-        return up(args.data, args.host, args.port)
+        return up(args.data, args.host, args.port, args.backend or "")
     except UpError as error:
         complain(str(error))
         return USAGE if "--host" in str(error) else FINDING
@@ -187,9 +187,9 @@ def parser() -> CommandParser:
         return sub
 
     sub = command("up", command_up, "Run the platform on this machine until Ctrl-C.")
-    sub.add_argument("--host", default="127.0.0.1", help="loopback address to listen on (127.0.0.1)")
+    sub.add_argument("--host", default="127.0.0.1", help="address to listen on (127.0.0.1)")
+    sub.add_argument("--backend", choices=["local", "docker"], help="what servers run as (backend.kind of berth.toml)")
     sub.add_argument("--port", type=_port, default=8000, help="port to listen on (8000)")
-    sub.add_argument("--backend", choices=["local"], default="local", help="where user servers run (local)")
 
     sub = command("test", command_test, "Run the whole test suite.", data=False)
     sub.add_argument("--deep", action="store_true", help="the long form: more seeds and schedules")

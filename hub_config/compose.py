@@ -21,16 +21,15 @@ from zoneinfo import ZoneInfo
 from hub_config.datafolder import DataFolder
 from hub_config.deliver import outbox_of, telling_of
 from hub_config.extensions import guarded_offer, guarded_place, guarded_quotes, load
+from hub_config.hosting import Hosting
 from hub_config.settings import ProfileTable, Settings
 from hub_config.settings_idle import DAYS
-from images.catalog import LOCAL_IMAGES
 from quota.alerts import Alerts
 from quota.bank import Bank, Defaults
 from quota.book import Book
 from quota.clock import SystemClock
 from quota.farewells import Farewells
 from quota.groups import Group
-from quota.i18n import N_
 from quota.jumps import measure
 from quota.leases import Device, Lease
 from quota.leaving import Graces
@@ -45,10 +44,9 @@ from quota.watch import Watch
 from quota.way_out import WayOut
 from quota.wishes import Wishes
 from spawner.fleet import free_now
-from spawner.local_runtime import LocalRuntime
 from spawner.messages import words
 from spawner.placement import best_fit
-from spawner.ports import Inventory
+from spawner.ports import Inventory, Runtime
 from spawner.profiles import DEFAULT_PROFILES, Profile, images_of, open_profiles
 from spawner.rules import Asker, Offer, Quotes
 from spawner.sharing import isolation
@@ -58,14 +56,6 @@ log = logging.getLogger("berth.compose")
 
 BEAT_SECONDS = 5
 WAKE_SECONDS = 0.5  # between looks at the clock
-
-#: Titles of `LOCAL_IMAGES`, whose package knows nothing of languages.
-IMAGE_TITLES = (N_("This environment"),)
-
-ISOLATION_WORDS = N_(
-    "This is a trial on one machine: every notebook runs as the same system user, so nothing isolates users "
-    "from each other, and a share of a GPU is kept by agreement only."
-)
 
 
 # ---- settings to values ----------------------------------------------------------------------------------------
@@ -87,7 +77,7 @@ def _profile(table: ProfileTable) -> Profile:
         count=count,
         cpu=table.cpu,
         memory_mib=table.memory_mib,
-        images=tuple(LOCAL_IMAGES),
+        images=table.images,
         description=table.description,
         service_class=table.service_class,
         groups=table.groups,
@@ -181,8 +171,12 @@ class Parts:
         return Alerts(self.store, self.clock)
 
     @cached_property
-    def runtime(self) -> LocalRuntime:
-        return LocalRuntime(self.data.runs, self.data.secret("deployment", 8), logs=self.data.logs / "servers")
+    def hosting(self) -> Hosting:
+        return Hosting(self.data, self.settings)
+
+    @property
+    def runtime(self) -> Runtime:
+        return self.hosting.runtime
 
     @cached_property
     def profiles(self) -> tuple[Profile, ...]:
@@ -302,10 +296,10 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         boot=boot,
         host=made.host,
         profiles=made.profiles,
-        images={name: image.title for name, image in LOCAL_IMAGES.items()},
+        images={name: image.title for name, image in made.hosting.images.items()},
         place=place_of(made, made.alerts),
         homes=made.data.homes,
-        backend_words=ISOLATION_WORDS,
+        backend_words=made.hosting.words,
         start_timeout_s=made.settings.hub.start_timeout.total_seconds(),
         service_url=service_url,
         groups=groups_of(made.settings),
@@ -313,6 +307,7 @@ def spawner_wiring(made: Parts, boot: str, service_url: str) -> Any:
         quotes=quotes_of(made, made.alerts),
         graces=made.way_out.graces,
         server_env=made.settings.save.environment(),
+        docker=made.hosting.wiring(),
     )
 
 
@@ -330,7 +325,7 @@ def profile_views(made: Parts) -> list[Any]:
             count=profile.count,
             free_now=free_now(profile, devices),
             price_per_hour_micro=hourly(price, MilliGpu(profile.share * profile.count)),
-            images=images_of(profile, LOCAL_IMAGES),
+            images=images_of(profile, made.hosting.images),
             simulated=bool(profile.count) and any(device.simulated for device in devices),
             description=profile.description,
         )
@@ -355,8 +350,8 @@ def service_parts(made: Parts) -> Any:
         zone=made.settings.site.time_zone,
         site=made.settings.site.name,
         refusal_words=words,
-        isolation_words=lambda mode: str(isolation(mode)),
-        image_titles={name: image.title for name, image in LOCAL_IMAGES.items()},
+        isolation_words=lambda mode: str(isolation(mode, fenced=made.hosting.docker)),
+        image_titles={name: image.title for name, image in made.hosting.images.items()},
         log_tail=made.runtime.log_tail,
         groups=groups_of(made.settings),
         templates=templates_of(made),

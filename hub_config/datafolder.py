@@ -13,6 +13,8 @@ from hub_config.settings import COMMENTED, Settings, SettingsError, parse
 
 #: The variable of the environment with the password of the book's database.
 BOOK_PASSWORD = "BERTH_BOOK_PASSWORD"
+#: The variable of the environment with the backend, which goes before `backend.kind`; `berth up --backend` sets it.
+BACKEND = "BERTH_BACKEND"
 #: The variable of the environment with Berth's secret at the log-in provider.
 AUTH_SECRET = "BERTH_AUTH_SECRET"
 #: The variable of the environment with the password at the mail server.
@@ -136,10 +138,10 @@ class DataFolder:
         try:
             text = self.settings_file.read_text(encoding="utf-8")
         except FileNotFoundError:
-            return Settings()
+            text = ""
         except (OSError, UnicodeDecodeError) as error:
             raise SettingsError(f"{self.settings_file}: cannot be read: {error}") from None
-        return parse(text, str(self.settings_file))
+        return parse(text, str(self.settings_file), backend=os.environ.get(BACKEND, ""))
 
     def secret(self, name: str, nbytes: int = 32) -> str:
         """A random hex secret, made once and kept."""

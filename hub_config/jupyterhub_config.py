@@ -24,7 +24,7 @@ from quota.web.group_views import groups_for
 from quota.web.home import home_view
 from quota.web.parts import Viewer
 from quota.web.render import asset_hash
-from spawner.gpu_spawner import LocalGpuSpawner
+from spawner.gpu_spawner import GpuSpawner, LocalGpuSpawner
 
 HERE = Path(__file__).parent
 
@@ -45,7 +45,7 @@ def configure_hub(c: Any, made: Parts, ports: Ports, host: str) -> None:
     hub = made.data.hub
     address = f"[{host}]" if ":" in host else host  # ::1
     c.JupyterHub.bind_url = f"http://{address}:{ports.public}"
-    c.JupyterHub.hub_bind_url = f"http://127.0.0.1:{ports.hub}"
+    c.JupyterHub.hub_bind_url = f"http://{made.hosting.address}:{ports.hub}"
     c.JupyterHub.db_url = f"sqlite:///{hub / 'jupyterhub.sqlite'}"
     c.JupyterHub.upgrade_db = True
     c.JupyterHub.cookie_secret_file = str(made.data.secrets / "jupyterhub_cookie_secret")
@@ -90,14 +90,25 @@ def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
 
 
 def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
-    wiring = compose.spawner_wiring(made, boot, f"http://127.0.0.1:{ports.berth}/services/berth")
+    wiring = compose.spawner_wiring(made, boot, f"http://{made.hosting.address}:{ports.berth}/services/berth")
     starts.install()  # who comes second by a moment is shown the first start, not a fault
-    c.JupyterHub.spawner_class = LocalGpuSpawner
+    c.JupyterHub.spawner_class = spawner_class(made)
     c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply
     patience = made.settings.hub.start_timeout + made.way_out.graces.by_hand  # of an earlier run that still saves
+    if made.hosting.docker:
+        patience += made.settings.docker.pull_timeout  # the image may have to come first
     c.Spawner.start_timeout = int(patience.total_seconds()) + 30  # ours comes first, with words
     c.Spawner.http_timeout = 30
     c.Spawner.server_token_scopes = ["users:activity!user", "access:servers!server", *roles.SERVER_SCOPES]
+
+
+def spawner_class(made: Parts) -> type[GpuSpawner]:
+    """What the backend of `berth.toml` starts servers with."""
+    if not made.hosting.docker:
+        return LocalGpuSpawner
+    from spawner.docker_spawner import DockerGpuSpawner
+
+    return DockerGpuSpawner
 
 
 def configure_services(c: Any, made: Parts, ports: Ports) -> None:
@@ -113,7 +124,7 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
     c.JupyterHub.services = [
         {
             "name": "berth",
-            "url": f"http://127.0.0.1:{ports.berth}",
+            "url": f"http://{made.hosting.address}:{ports.berth}",
             "command": [*command, "berth"],
             "environment": environment,
             "oauth_no_confirm": True,  # part of the platform, not somebody's application

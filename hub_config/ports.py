@@ -25,8 +25,9 @@ class Ports:
         return Ports(**json.loads((data.root / "ports.json").read_text(encoding="utf-8")))
 
     @staticmethod
-    def choose(data: DataFolder, public: int) -> Ports:
-        """The ports of the last time where they are still free, new ones elsewhere."""
+    def choose(data: DataFolder, public: int, address: str = "127.0.0.1") -> Ports:
+        """The ports of the last time where they are still free, new ones elsewhere. `address` is where servers reach
+        the Hub and service `berth`."""
         try:
             last = asdict(Ports.load(data))
         except (OSError, ValueError, TypeError):
@@ -34,8 +35,9 @@ class Ports:
         found = {"public": public}
         for name in ("hub", "berth", "proxy_api"):
             port = last.get(name)
-            while port is None or port in found.values() or port_taken("127.0.0.1", port):
-                port = free_port()
+            where = "127.0.0.1" if name == "proxy_api" else address
+            while port is None or port in found.values() or port_taken(where, port):
+                port = free_port(where)
             found[name] = port
         ports = Ports(**found)
         write_private(data.root / "ports.json", json.dumps(asdict(ports)) + "\n")

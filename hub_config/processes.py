@@ -35,10 +35,10 @@ def alive(pid: int | None) -> bool:
     return stat.rpartition(")")[2].split()[0] not in {"Z", "X"}
 
 
-def free_port() -> int:
-    """A loopback port that was free just now."""
+def free_port(address: str = "127.0.0.1") -> int:
+    """A port of this machine's address that was free just now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((address, 0))
         port: int = probe.getsockname()[1]
         return port
 

@@ -47,8 +47,6 @@ def devices_words(devices: list[Device]) -> list[str]:
 
 def welcome(made: Parts, url: str) -> str:
     """The address, the log-ins, the devices, what is isolated, where things are, how to stop."""
-    from hub_config.compose import ISOLATION_WORDS
-
     devices = made.rows.devices()
     simulated = any(device.simulated for device in devices)
     head = "GPUs (simulated: they hold no hardware)" if simulated else "GPUs"
@@ -57,7 +55,8 @@ def welcome(made: Parts, url: str) -> str:
     lines += [f"    {device.name} {device.uuid}: {device.why}" for device in devices if device.why]
     troubles = [alert.words for alert in made.alerts.open() if alert.kind.startswith("fleet-")]
     lines += [f"    {part}" for words in troubles for part in textwrap.wrap(f"! {words}", 96)]
-    lines += ["", "  Backend: local", *(f"    {part}" for part in textwrap.wrap(ISOLATION_WORDS, 96)), ""]
+    backend = f"  Backend: {made.settings.backend.kind}"
+    lines += ["", backend, *(f"    {part}" for part in textwrap.wrap(made.hosting.words, 96)), ""]
     lines += [
         f"  Data      {made.data.root}",
         f"  Settings  {made.data.settings_file}",

@@ -19,6 +19,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from hub_config.placeholders import unexpected
 from hub_config.settings_auth import AuthTable
+from hub_config.settings_docker import Data, DockerTable, Images
+from hub_config.settings_docker import fault as docker_fault
 from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
 from hub_config.settings_groups import GroupTable, Names, group_fault
@@ -133,9 +135,10 @@ class Site(_Table):
 
 
 class Backend(_Table):
-    kind: Literal["local"] = Field(
+    kind: Literal["local", "docker"] = Field(
         "local",
-        description='What servers run as. "local": processes of this machine, a trial without isolation between users.',
+        description='What servers run as. "local": processes of this machine, a trial without isolation between users; '
+        '"docker": containers of its Docker Engine.',
     )
 
 
@@ -211,6 +214,7 @@ class ProfileTable(_Table):
     )
     description: str = Field("", max_length=400, description="A sentence for the start page.")
     groups: Names = Field((), description="Groups whose members may pick it; empty: everybody.")
+    images: Names = Field((), description="Names of the [[images]] that it offers; empty: all of them.")
     service_class: ServiceClassName = Field(
         "on-demand", alias="class", description="Its service class, by which idle rules may differ."
     )
@@ -219,6 +223,7 @@ class ProfileTable(_Table):
 class Settings(_Table):
     site: Site = Field(Site(), description="The site as people see it.")
     backend: Backend = Field(Backend(), description="What servers run as.")
+    docker: DockerTable = Field(DockerTable(), description="Servers as containers.")
     auth: AuthTable = Field(AuthTable(), description="How people log in, and who may.")
     book: BookTable = Field(BookTable(), description="Where it is kept who holds what and what it cost.")
     gpus: Gpus = Field(Gpus(), description="The devices of this machine.")
@@ -236,6 +241,8 @@ class Settings(_Table):
     chat: ChatTable = Field(ChatTable(), description="Chats in which people are told.")
     extensions: ExtensionsTable = Field(ExtensionsTable(), description="Functions of the site's own.")
     profiles: tuple[ProfileTable, ...] = Field((), description="What a user may pick; without any, Berth's six.")
+    images: Images = Field((), description="What servers may run, as containers.")
+    data: Data = Field((), description="Folders of this host that every container sees.")
     groups: tuple[GroupTable, ...] = Field((), description="Groups of the Hub that mean something to Berth.")
 
     @model_validator(mode="after")
@@ -250,6 +257,8 @@ class Settings(_Table):
         fault = group_fault(self.groups, used) or rule_fault(
             self.idle.rules, names or [profile.name for profile in DEFAULT_PROFILES]
         )
+        pictures = [(f"profiles {each.name}.images", each.images) for each in self.profiles]
+        fault = fault or docker_fault(self.backend.kind, self.images, self.data, pictures)
         if fault:
             raise ValueError(fault)
         return self
@@ -258,8 +267,11 @@ class Settings(_Table):
 # ---- reading ---------------------------------------------------------------------------------------------------
 
 
-def parse(text: str, path: str = "berth.toml") -> Settings:
-    """Settings from the text of a `berth.toml`. Raises `SettingsError`, one line: file, key, remedy."""
+def parse(text: str, path: str = "berth.toml", *, backend: str = "") -> Settings:
+    """Settings from the text of a `berth.toml`; `backend` goes before its `backend.kind`.
+
+    Raises `SettingsError`, one line: file, key, remedy.
+    """
     try:
         tables = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -270,6 +282,8 @@ def parse(text: str, path: str = "berth.toml") -> Settings:
     for key in ("profiles", "groups"):
         if isinstance(tables.get(key), list):
             tables[key] = tuple(tables[key])
+    if backend and isinstance(tables.get("backend", {}), dict):
+        tables["backend"] = {**tables.get("backend", {}), "kind": backend}
     try:
         return Settings.model_validate(tables)
     except ValidationError as error:

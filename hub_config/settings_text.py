@@ -14,6 +14,19 @@ COMMENTED = """\
 
 [backend]
 # kind = "local"             # servers are processes of this machine: a trial, no isolation between users
+                             # docker: containers of its Docker Engine, with an [[images]] table below
+
+[docker]                     # servers as containers
+# url = ""                   # the Engine, e.g. "unix:///run/docker.sock"; empty: DOCKER_HOST, or the usual place
+# homes = "volume"           # a named volume each; or a folder of this host, e.g. "/data/homes/{user}"
+# home = "/home/jovyan"      # where a server sees it
+# user = "1000:100"          # that all servers run as; never root
+# subnet = ""                # the servers' own network, e.g. "10.90.0.0/16"; empty: the Engine chooses
+# pids = 4096                # processes and threads of a server at most
+# shm = 0.5                  # the part of its memory that a server's /dev/shm may take
+# log_mib = 10               # kept of a server's log, twice
+# pull = "missing"           # an image that is not here is fetched at a start; "never": refused
+# pull_timeout = "30 min"    # how long that may take; nothing is held or charged meanwhile
 
 [auth]                       # how people log in; each kind has its page of docs/how-to/sign-in.md
 # kind = "trial"             # two shared passwords; or passwords, pam, ldap, oidc, github, gitlab, google
@@ -118,6 +131,7 @@ COMMENTED = """\
 # share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
 # description = "For notebooks and small models"
 # groups = ["lab-a"]         # who may pick it; without, everybody
+# images = ["pytorch"]       # which [[images]] it offers; without, all of them
 # class = "on-demand"        # its service class, for idle rules: reserved, on-demand, preemptible or off-peak
 
 # Other idle times for some: the first rule that fits and sets a key holds, else the keys of [idle].
@@ -131,6 +145,19 @@ COMMENTED = """\
 # id = "4f1d"                # as in the groups claim; the number of a team (github) or group (gitlab), a DN, a gid
 # group = "lab-a"            # a [[groups]] name below
 # admin = false              # whether its members are admins
+
+# What servers may run, as containers.
+# [[images]]
+# name = "pytorch"           # what REST and the book call it
+# reference = "lab/pytorch:2.9"  # what the Engine calls it
+# title = "PyTorch 2.9"
+# description = ""
+
+# Folders of this host that every container sees.
+# [[data]]
+# source = "/data/imagenet"
+# target = "/data/imagenet"
+# writable = false
 
 # Groups of the Hub that mean something here: they open profiles to their members.
 # [[groups]]

@@ -21,7 +21,7 @@ from pathlib import Path
 from hub_config import discovery, logs, screen
 from hub_config.book_trouble import bring_up, trouble
 from hub_config.compose import Parts, check_extensions, parts
-from hub_config.datafolder import AUTH_SECRET, DataFolder, write_private
+from hub_config.datafolder import AUTH_SECRET, BACKEND, DataFolder, write_private
 from hub_config.guards import make_private
 from hub_config.last_call import let_save
 from hub_config.ports import Ports
@@ -130,8 +130,16 @@ def children(data: DataFolder, host: str) -> tuple[Child, Child]:
 # ---- before the start ------------------------------------------------------------------------------------------
 
 
-def check_host(host: str) -> None:
-    if host not in LOOPBACK:
+def check_host(host: str, settings: Settings) -> None:
+    """Raises `UpError` for an address of which others could reach what must stay on this machine."""
+    if host in LOOPBACK:
+        return
+    if settings.backend.kind == "docker" and settings.auth.kind == "trial":
+        raise UpError(
+            f"--host {host}: the trial's two passwords are for this machine alone. Choose how people log in "
+            "(auth.kind), or use --host 127.0.0.1 behind a proxy of your own."
+        )
+    if settings.backend.kind == "local":
         raise UpError(
             f"--host {host}: the local backend runs every notebook as this system user, so it only listens on "
             "loopback. Use --host 127.0.0.1; others reach it through an SSH tunnel of people you trust."
@@ -350,13 +358,16 @@ def _tail(path: Path, lines: int = 12) -> str:
         return ""
 
 
-def up(root: Path, host: str, port: int) -> int:
-    """Run the platform until Ctrl-C or SIGTERM. Raises `UpError` and `SettingsError`, one line each."""
-    check_host(host)
+def up(root: Path, host: str, port: int, backend: str = "") -> int:
+    """Run the platform until Ctrl-C or SIGTERM. `backend` goes before that of `berth.toml`. Raises `UpError` and
+    `SettingsError`, one line each."""
+    if backend:
+        os.environ[BACKEND] = backend  # for the hub and the agent as well
     data = DataFolder(root)
     data.make()
     make_private(data)
     settings = data.settings()
+    check_host(host, settings)
     check_extra_config(data, settings.hub.extra_config)
     check_extensions(parts(root, settings))  # an extension that cannot be loaded ends here, in one line
     if data.unfinished_restore.exists():
@@ -369,8 +380,8 @@ def up(root: Path, host: str, port: int) -> int:
                 f"Port {port} on {host} is taken by another program. Free it, or choose one: --port {port + 1}"
             )
         meet_provider(data, settings)
-        ports = Ports.choose(data, port)
         made = parts(root, settings)
+        ports = Ports.choose(data, port, made.hosting.address)
         bring_up(made, screen.say)
         for role in ("hub", "agent", "idle-culler", "berth"):
             end_beats(made, role)

@@ -11,6 +11,7 @@ class Reason(StrEnum):
     PROFILE_UNKNOWN = "profile-unknown"
     PROFILE_FORBIDDEN = "profile-forbidden"
     IMAGE_UNKNOWN = "image-unknown"
+    IMAGE_MISSING = "image-missing"
     ACCOUNT_UNKNOWN = "account-unknown"
     ACCOUNT_FORBIDDEN = "account-forbidden"
     OPTION_UNKNOWN = "option-unknown"

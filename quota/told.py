@@ -138,6 +138,7 @@ FROM_INSIDE = booked("ended from inside")
 ENDED = booked("it ended")
 START_FAILED = booked("the start failed: %(reason)s")
 SIGNAL = booked("signal %(number)s")
+OUT_OF_MEMORY = booked("it needed more memory than its profile has, and was ended")
 EXIT_CODE = booked("exit code %(code)s")
 
 # ---- what people are told: several sentences, each a line ---------------------------------------------------------

@@ -45,12 +45,14 @@ INHERITED: Final = (
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a server runs: the user's home, a folder with Jupyter settings for everybody ("" for none), the URL of
-    service `berth` ("" for none), and the version of PyTorch there (None when there is none or it is unknown)."""
+    service `berth` ("" for none), the version of PyTorch there (None when there is none or it is unknown), and a folder
+    that is writable though the home is full ("" for none)."""
 
     home: str
     settings: str = ""
     service_url: str = ""
     torch_version: str | None = None
+    runtime: str = ""
 
 
 def server_spec(
@@ -81,7 +83,7 @@ def _folders(place: Place) -> dict[str, str]:
         "JUPYTERHUB_ROOT_DIR": home,
         "JUPYTER_CONFIG_DIR": f"{home}/.jupyter",
         "JUPYTER_DATA_DIR": f"{home}/.local/share/jupyter",
-        "JUPYTER_RUNTIME_DIR": f"{home}/.local/share/jupyter/runtime",
+        "JUPYTER_RUNTIME_DIR": place.runtime or f"{home}/.local/share/jupyter/runtime",
         "IPYTHONDIR": f"{home}/.ipython",
     }
     if place.settings:

@@ -227,6 +227,8 @@ def _why_ended(seen: Seen) -> tuple[StopReason, str]:
     """The reason and words for an end that nobody asked for."""
     if seen.ended_at is None:
         return StopReason.FAILED, told.NO_RECORD
+    if seen.out_of_memory:
+        return StopReason.FAILED, told.OUT_OF_MEMORY
     if seen.exit_code == 0:
         return StopReason.USER, told.FROM_INSIDE
     if seen.exit_code is None:

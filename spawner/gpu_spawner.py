@@ -32,7 +32,7 @@ from spawner import form, metrics
 from spawner.container import INHERITED, Place, server_spec
 from spawner.homes import prepare_home, settings_folder
 from spawner.hub_facts import asked_by, name_of
-from spawner.messages import status, words
+from spawner.messages import words
 from spawner.names import check_username
 from spawner.options import flat, kept_after
 from spawner.payers import explained
@@ -40,6 +40,7 @@ from spawner.ports import ServerSpec
 from spawner.profiles import Choice, Profile, open_profiles, parse_choice
 from spawner.progress import Progress
 from spawner.reach import connects, free_port, http_status, reachable
+from spawner.refusals import spawn_exception
 from spawner.rules import Asker
 from spawner.start import GiveUp, Start
 from spawner.stopping import Stop, exit_code
@@ -260,11 +261,11 @@ class GpuSpawner(Spawner):
             if self._starting is not None and self._starting.lease is not None:
                 self._lease_id = self._starting.lease.id
                 self._last_options = dict(self.user_options or {})
-        return ip, port
+        return self.reached_at(self._lease_id, ip), port
 
     def _prepare(self, choice: Choice, quote: Quote | None) -> tuple[Start, str, int]:
         """All that is read from the Hub, on its own thread: its database session belongs there."""
-        ip, port = reachable(self.ip), free_port()
+        ip, port = self.listening()
         self.port = port
         env, base_url = self.get_env(), self.server.base_url if self.server else "/"
 
@@ -272,10 +273,23 @@ class GpuSpawner(Spawner):
             return self.make_spec(lease, env)
 
         async def probe() -> bool:
-            return await self.answers(ip, port, base_url)
+            address = self.reached_at(start.lease.id, ip) if start.lease is not None else ""
+            return bool(address) and await self.answers(address, port, base_url)
 
         self._unproven = False
-        return Start(self.wiring, self._request(choice, quote), make_spec, probe, self._told), ip, port
+        start = Start(self.wiring, self._request(choice, quote), make_spec, probe, self._told, self.prepare)
+        return start, ip, port
+
+    def listening(self) -> tuple[str, int]:
+        """The address and port on which the next server is to listen, as this machine reaches it."""
+        return reachable(self.ip), free_port()
+
+    def reached_at(self, lease_id: str, listening: str) -> str:
+        """The address at which the server of a lease is reached; "" while that is not known."""
+        return listening
+
+    async def prepare(self, start: Start) -> None:
+        """What must be there before anything is held; a subclass says. Raises `Refused`."""
 
     def _request(self, choice: Choice, quote: Quote | None = None) -> LeaseRequest:
         profile = choice.profile
@@ -481,19 +495,3 @@ def _torch_version() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
-
-
-def spawn_exception(refused: Refused) -> SpawnException:
-    """A refusal as the Hub wants it: words for people, the reason for the metric, the whole for the log."""
-    metrics.refused(refused.reason)
-    text = words(refused)
-    facts = {key: value for key, value in refused.facts.items() if key != "log"}
-    tail = refused.facts.get("log")
-    log_message = f"{refused.reason.value} {facts}" if facts else refused.reason.value
-    if isinstance(tail, tuple) and tail:
-        log_message += "; the end of its log:\n" + "\n".join(f"    {line}" for line in tail)
-    error = SpawnException(
-        text, reason=refused.reason.value, status_code=status(refused.reason), log_message=log_message
-    )
-    error.jupyterhub_message = text  # else the start page shows the log's words
-    return error

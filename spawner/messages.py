@@ -22,6 +22,7 @@ STATUS: Final[Mapping[Reason, int]] = {
     Reason.PROFILE_UNKNOWN: 400,
     Reason.PROFILE_FORBIDDEN: 403,
     Reason.IMAGE_UNKNOWN: 400,
+    Reason.IMAGE_MISSING: 503,
     Reason.ACCOUNT_UNKNOWN: 400,
     Reason.ACCOUNT_FORBIDDEN: 403,
     Reason.OPTION_UNKNOWN: 400,
@@ -135,6 +136,13 @@ def _image_unknown(facts: Facts) -> str:
         else _("This image cannot be started with this profile.")
     )
     return sentences(what, _choose_known(facts))
+
+
+def _image_missing(facts: Facts) -> str:
+    image, why = _named(facts, "image") or "?", _named(facts, "why", 200)
+    what = _("The image “%(image)s” could not be made ready.", image=image)
+    because = _("The reason: %(why)s.", why=why.rstrip(".")) if why else ""
+    return sentences(what, because, _("Nothing was held or charged. Choose another image, or tell an administrator."))
 
 
 def _account_unknown(facts: Facts) -> str:
@@ -460,6 +468,7 @@ _WORDS: Final[Mapping[Reason, Callable[[Facts], str]]] = {
     Reason.PROFILE_UNKNOWN: _profile_unknown,
     Reason.PROFILE_FORBIDDEN: _profile_forbidden,
     Reason.IMAGE_UNKNOWN: _image_unknown,
+    Reason.IMAGE_MISSING: _image_missing,
     Reason.ACCOUNT_UNKNOWN: _account_unknown,
     Reason.ACCOUNT_FORBIDDEN: _account_forbidden,
     Reason.OPTION_UNKNOWN: _option_unknown,

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from spawner.box import Box
+
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
@@ -16,18 +18,20 @@ class ServerSpec:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str  # the user's home
+    box: Box | None = None  # its container, where the runtime makes one
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a look saw of one lease's server. `ended_at` and `exit_code` are None while it runs, and where
-    no end was recorded (then the last observation counts)."""
+    no end was recorded (then the last observation counts). `out_of_memory`: the kernel ended it for its memory."""
 
     lease_id: str
     running: bool
     started_at: datetime | None = None
     ended_at: datetime | None = None
     exit_code: int | None = None
+    out_of_memory: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,10 +60,17 @@ class GiveUp:
 
 class Start:
     """One start. `make_spec` blocks (it prepares the home) and runs in a thread; `probe` tells whether the server
-    answers. `lease` is set as soon as there is one."""
+    answers; `prepare` is waited for before anything is held (an image that has to come). `lease` is set as soon as
+    there is one."""
 
     def __init__(
-        self, wiring: Wiring, request: LeaseRequest, make_spec: MakeSpec, probe: Probe, told: Progress
+        self,
+        wiring: Wiring,
+        request: LeaseRequest,
+        make_spec: MakeSpec,
+        probe: Probe,
+        told: Progress,
+        prepare: Prepare | None = None,
     ) -> None:
         self.lease: Lease | None = None
         self._wiring = wiring
@@ -71,6 +78,7 @@ class Start:
         self._make_spec = make_spec
         self._probe = probe
         self._told = told
+        self._prepare = prepare
         self._give_up: GiveUp | None = None
         self._confirming = False  # the book may have it as running
         self._woken = asyncio.Event()
@@ -105,6 +113,8 @@ class Start:
     async def _steps(self) -> Lease:
         wiring = self._wiring
         self._told.say(5, _("Checking your request"))
+        if self._prepare is not None:
+            await self._prepare(self)
         await self._wait_for_earlier()
         with metrics.timed("reserve"):
             lease = self.lease = await self._book(wiring.book.reserve, self._request, wiring.place)
@@ -342,6 +352,15 @@ class Start:
                 await self._pause(0.1)
         raise Refused(Reason.BOOK_UNAVAILABLE, why="the lease is written by others all the time")
 
+    @property
+    def image(self) -> str:
+        """The name of the image that is asked for."""
+        return self._request.image
+
+    def check(self) -> None:
+        """Raises `Refused(STOP_REQUESTED)` where it is to give up."""
+        self._check()
+
     def _check(self) -> None:
         if self._give_up is not None:
             raise Refused(Reason.STOP_REQUESTED, by=self._give_up.by)
@@ -359,6 +378,9 @@ class Start:
             self._tell_from = seconds + (2 if seconds < 10 else 5 if seconds < 60 else 15)
             self._told.say(min(90, percent + seconds), _("%(what)s (%(seconds)s s)", what=_(words), seconds=seconds))
 
+
+#: What a start waits for before anything is held.
+Prepare = Callable[[Start], Awaitable[None]]
 
 #: Leases that a start of this process holds or is giving back: whoever meets one waits for it.
 _OURS: set[str] = set()

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
+from spawner.lanes import LANES, lane_of
 from spawner.ports import Look, Runtime, Unreachable
 
 P = ParamSpec("P")
@@ -19,14 +20,17 @@ T = TypeVar("T")
 log = logging.getLogger("berth.spawner")
 
 #: One slow call must not hold up another user's: the stock Docker spawner has a single thread for everybody.
-_POOL: Final = ThreadPoolExecutor(max_workers=16, thread_name_prefix="berth-spawner")
+_POOLS: Final = {
+    "": ThreadPoolExecutor(max_workers=16, thread_name_prefix="berth-spawner"),
+    **{name: ThreadPoolExecutor(number, thread_name_prefix=f"berth-{name}") for name, number in LANES.items()},
+}
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """The result of a blocking call, made in the caller's context. Cancelling the caller does not stop a call that has
-    begun."""
+    """The result of a blocking call, made in the caller's context and in the function's lane. Cancelling the caller
+    does not stop a call that has begun."""
     call = partial(contextvars.copy_context().run, function, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(_POOL, call)
+    return await asyncio.get_running_loop().run_in_executor(_POOLS[lane_of(function)], call)
 
 
 _BEGUN: set[asyncio.Task[Any]] = set()

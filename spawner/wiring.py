@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from quota.groups import Group
 from quota.leaving import NO_GRACE, Graces
 from quota.ports import Clock, Place
+from spawner.box import BoxPlan
 from spawner.ports import Runtime
 from spawner.profiles import Profile
 from spawner.rules import Offer, Quotes
@@ -20,6 +21,22 @@ if TYPE_CHECKING:
     from quota.book import Book
     from quota.rows import Rows
     from quota.way_out import LeavingFarewells, WayOut
+    from spawner.docker_engine import Engine
+    from spawner.docker_images import Images
+    from spawner.docker_runtime import DockerRuntime
+
+
+@dataclass(frozen=True)
+class DockerWiring:
+    """Parts of the Docker backend. `may_pull` says whether an image that is not on the host is fetched, and
+    `pull_patience_s` how long that is waited for."""
+
+    engine: Engine
+    runtime: DockerRuntime
+    images: Images
+    plan: BoxPlan
+    may_pull: bool = True
+    pull_patience_s: float = 1800.0
 
 
 @dataclass(frozen=True)
@@ -32,7 +49,8 @@ class Wiring:
     `service_url` is where servers reach service `berth`, with its prefix; empty where there is none. `groups` are
     those that the site's settings name. `offer` is the site's own rule of who is offered what, and
     `quotes` of what it costs them. `graces` is how long a server may save before it is ended, `server_env` what
-    every server is told besides; `farewells` are the same book's unless others are given.
+    every server is told besides; `farewells` are the same book's unless others are given. `docker` is what the Docker
+    backend needs besides.
     """
 
     book: Book
@@ -55,6 +73,7 @@ class Wiring:
     graces: Graces = NO_GRACE
     server_env: Mapping[str, str] = field(default_factory=dict)
     farewells: LeavingFarewells | None = None
+    docker: DockerWiring | None = None
 
     @cached_property
     def way_out(self) -> WayOut:

@@ -12,7 +12,7 @@ from babel.messages.extract import extract_from_dir
 from babel.messages.frontend import parse_mapping_cfg
 from babel.messages.pofile import read_po
 
-from hub_config.compose import IMAGE_TITLES
+from hub_config.hosting import IMAGE_TITLES
 from images.catalog import LOCAL_IMAGES
 from quota import catalogues, i18n, told
 from quota.i18n import N_
