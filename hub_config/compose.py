@@ -65,10 +65,10 @@ def profiles_of(settings: Settings) -> tuple[Profile, ...]:
     """The profiles of `berth.toml`, or the default menu."""
     if not settings.profiles:
         return tuple(DEFAULT_PROFILES)
-    return tuple(_profile(table) for table in settings.profiles)
+    return tuple(_profile(table, settings.backend.kind == "docker") for table in settings.profiles)
 
 
-def _profile(table: ProfileTable) -> Profile:
+def _profile(table: ProfileTable, docker: bool) -> Profile:
     count, share = divmod(table.share, 1000) if table.share >= 1000 else (int(table.share > 0), table.share)
     return Profile(
         name=table.name,
@@ -77,7 +77,7 @@ def _profile(table: ProfileTable) -> Profile:
         count=count,
         cpu=table.cpu,
         memory_mib=table.memory_mib,
-        images=table.images,
+        images=table.images if docker else (),
         description=table.description,
         service_class=table.service_class,
         groups=table.groups,

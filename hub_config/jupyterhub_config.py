@@ -14,7 +14,7 @@ from typing import Any
 from hub_config import auth_presets, compose, extra, guards, keep_on_home, logs, managed, proxy, roles, starts
 from hub_config.book_trouble import trouble
 from hub_config.compose import Parts
-from hub_config.datafolder import BOOK_PASSWORD, MAIL_SECRET
+from hub_config.datafolder import BACKEND, BOOK_PASSWORD, MAIL_SECRET
 from hub_config.hub_words import HubWords
 from hub_config.ports import Ports
 from hub_config.site_pages import BerthPages, hub_folders
@@ -119,7 +119,7 @@ def configure_services(c: Any, made: Parts, ports: Ports) -> None:
         "BERTH_HUB_PID": str(os.getpid()),
         "PATH": os.environ.get("PATH", ""),
         **guards.SERVICE_ENVIRONMENT,
-        **{name: value for name in (BOOK_PASSWORD, MAIL_SECRET) if (value := os.environ.get(name))},
+        **{name: value for name in (BACKEND, BOOK_PASSWORD, MAIL_SECRET) if (value := os.environ.get(name))},
     }
     c.JupyterHub.services = [
         {

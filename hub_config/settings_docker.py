@@ -121,12 +121,9 @@ Data = Annotated[tuple[DataTable, ...], BeforeValidator(tuples)]
 def fault(
     kind: str, images: Sequence[ImageTable], data: Sequence[DataTable], used: Sequence[tuple[str, Sequence[str]]]
 ) -> str:
-    """What is wrong with these tables together; "" where nothing is. `used` are the images that each profile names."""
-    if kind != "docker":
-        if images or data:
-            return 'images and data are for containers: set backend.kind = "docker", or remove these tables'
-        return next((f"{who}: images are for containers; remove the line" for who, names in used if names), "")
-    if not images:
+    """What is wrong with these tables together; "" where nothing is. `used` are the images that each profile names.
+    With the local backend nothing reads them, so that a site may try its settings without an Engine."""
+    if not images and kind == "docker":
         return 'backend.kind = "docker" needs an image: write an [[images]] table with a name and a reference'
     names = [image.name for image in images]
     twice = sorted({name for name in names if names.count(name) > 1})
