@@ -18,12 +18,16 @@ DEBIAN_PACKAGES = {
     "cc": ("gcc libc6-dev", "the NVML shim"),
     "initdb": ("postgresql", "the tests on PostgreSQL"),
     "slapd": ("slapd", "the tests of log-in by a directory"),
+    "dockerd": ("docker.io", "the tests on a Docker Engine"),
+    "debootstrap": ("debootstrap", "the images of the tests on a Docker Engine"),
+    "iptables": ("iptables", "the network of the tests on a Docker Engine"),
 }
 #: Folders of tests that are run side by side; a test holds that none is left out. Those that start whole sites wait
 #: more than they compute, so the others fill the time.
 QUEUES = {
     "sites": ("tests/integration",),
     "browser": ("tests/browser",),
+    "docker": ("tests/docker_engine",),
     "in-process": ("tests/unit", "tests/contract", "tests/golden", "tests/crash", "tests/architecture", "tests/device"),
 }
 
