@@ -7,6 +7,7 @@ from typing import Any
 
 from jupyterhub.auth import Authenticator
 from jupyterhub.authenticators.shared import SharedPasswordAuthenticator
+from jupyterhub.traitlets import Callable
 from tornado import web
 
 from quota.errors import Refused
@@ -17,6 +18,15 @@ from spawner.names import check_username
 class HouseRules(Authenticator):
     """What holds for every way to log in: the rule for names, and our log-out. Stands before an authenticator
     in the list of bases."""
+
+    deleted = Callable(
+        None, allow_none=True, help="Told the name of a user who is deleted, before the name is free for another."
+    ).tag(config=True)
+
+    def delete_user(self, user: Any) -> None:
+        if self.deleted is not None:
+            self.deleted(user.name)
+        super().delete_user(user)
 
     def normalize_username(self, username: str) -> str:
         """NFC, trimmed and lower-cased, so that one person is one name whatever the keyboard sent."""

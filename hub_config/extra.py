@@ -16,6 +16,7 @@ from traitlets import HasTraits, TraitError
 from traitlets.config import Configurable
 
 from hub_config import placeholders
+from hub_config.extra_docker import unsafe
 from hub_config.keep_on_home import KeepHandler
 from spawner.gpu_spawner import GpuSpawner
 
@@ -29,7 +30,8 @@ Config = Mapping[str, Mapping[str, Any]]
 
 def fault(config: Config) -> str | None:
     """The first thing that is wrong, in words with a remedy."""
-    return placeholders.unknown(config) or next(_lost(config), None) or next(_unread(config), None)
+    found = (_lost(config), _unread(config), unsafe(config))
+    return placeholders.unknown(config) or next((words for faults in found for words in faults), None)
 
 
 def _lost(config: Config) -> Iterator[str]:

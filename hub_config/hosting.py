@@ -6,7 +6,7 @@ The one place that knows both; everything else has a `Runtime`, an address that 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -17,6 +17,8 @@ from hub_config.datafolder import DataFolder
 from hub_config.settings import Settings, SettingsError
 from images.catalog import LOCAL_IMAGES, Image
 from quota.i18n import N_
+from quota.ports import Clock
+from quota.rows import Rows
 from spawner.box import BoxPlan, Mount
 from spawner.local_runtime import LocalRuntime
 from spawner.ports import Runtime
@@ -114,6 +116,17 @@ class Hosting:
             may_pull=table.pull == "missing",
             pull_patience_s=table.pull_timeout.total_seconds(),
         )
+
+    def retire_home(self, rows: Rows, clock: Clock) -> Callable[[str], None]:
+        """Told of a user who is deleted: whoever gets that name later finds an empty home, and the old one stays."""
+        from spawner.docker_homes import retire
+
+        def deleted(user: str) -> None:
+            if self.settings.docker.homes == "volume":
+                old = retire(rows, self.deployment, user, clock.now(), by="hub")
+                log.info("The home of %s stays as volume %s", user, old.volume, extra={"event": "home-retired"})
+
+        return deleted
 
     def _plan(self, network: str) -> BoxPlan:
         table = self.settings.docker

@@ -91,6 +91,8 @@ def configure_proxy(c: Any, made: Parts, ports: Ports) -> None:
 
 def configure_spawner(c: Any, made: Parts, ports: Ports, boot: str) -> None:
     wiring = compose.spawner_wiring(made, boot, f"http://{made.hosting.address}:{ports.berth}/services/berth")
+    if made.hosting.docker:
+        c.HouseRules.deleted = made.hosting.retire_home(made.rows, made.clock)
     starts.install()  # who comes second by a moment is shown the first start, not a fault
     c.JupyterHub.spawner_class = spawner_class(made)
     c.GpuSpawner.wire = lambda: wiring  # a function, since traitlets copies every other value deeply

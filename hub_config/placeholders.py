@@ -12,15 +12,18 @@ from typing import Any
 
 #: What the Hub puts into `HUB_TEMPLATES` (`Spawner.template_namespace` of JupyterHub 6).
 KNOWN = ("base_url", "username")
+#: Settings into which Berth itself puts something.
+SETTINGS = {"docker.homes": "{user}"}
 HUB_TEMPLATES = ("default_url", "notebook_dir")
-_SPAWNERS = ("Spawner", "GpuSpawner", "LocalGpuSpawner")
+_SPAWNERS = ("Spawner", "GpuSpawner", "LocalGpuSpawner", "DockerSpawner", "DockerGpuSpawner")
 _PLACEHOLDER = re.compile(r"\{[A-Za-z_][A-Za-z0-9_.\[\]]*\}")
 
 
 def unexpected(tables: Mapping[str, Any]) -> str | None:
     """The first text of a settings file that has a placeholder, in words: nothing is put in for any there."""
     for key, text in _texts(tables, ""):
-        found = _PLACEHOLDER.search(text)
+        filled = SETTINGS.get(key)
+        found = _PLACEHOLDER.search(text.replace(filled, "", 1) if filled else text)
         if found:
             return f"{key}: {found[0]} is a placeholder, and nothing is put in for it here; write what is meant"
     return None

@@ -4,6 +4,7 @@ generation begins, and whoever gets that name later finds an empty home. The old
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -24,7 +25,14 @@ class Kept(Protocol):
 
     def set_meta(self, key: str, value: str) -> None: ...
 
-    def add_event(self, kind: str, *, by: str = "", detail: dict[str, Any]) -> None: ...
+    def add_event(
+        self,
+        kind: str,
+        lease_id: str | None = None,
+        account_id: int | None = None,
+        by: str = "",
+        detail: Mapping[str, Any] | None = None,
+    ) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

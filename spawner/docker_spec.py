@@ -41,7 +41,7 @@ def create_body(spec: ServerSpec) -> dict[str, Any]:
     box = spec.box
     if box is None:
         raise ValueError(f"lease {spec.lease_id} names no container")
-    wrong = fault(box.host_config)
+    wrong = fault({**box.host_config, "Binds": [*_list(box.host_config.get("Binds")), *_folders(box)]})
     if wrong:
         raise ValueError(wrong)
     return {
@@ -54,6 +54,10 @@ def create_body(spec: ServerSpec) -> dict[str, Any]:
         "Labels": {**_labels(box.config), **box.labels},
         "HostConfig": host_config(box),
     }
+
+
+def _folders(box: Box) -> list[str]:
+    return [mount.source for mount in box.mounts if mount.kind == "bind"]
 
 
 def _labels(config: Mapping[str, object]) -> dict[str, str]:
