@@ -42,6 +42,10 @@ class World(Protocol):
         """Start a server and wait until it listens to signals (or has decided not to)."""
         ...
 
+    def ask_start(self, lease_id: str) -> None:
+        """Ask for a start and wait for nothing."""
+        ...
+
     def finish(self, lease_id: str, code: int) -> None:
         """The server ends by itself."""
         ...
@@ -65,8 +69,11 @@ class FakeWorld:
     def start(self, lease_id: str, *, deaf: bool = False) -> None:
         if deaf:
             self.runtime.deaf.add(lease_id)
-        self.runtime.start(ServerSpec(lease_id, ("serve",), {}, "/"))
+        self.ask_start(lease_id)
         self.runtime.servers[lease_id].log = ("the server is up",)
+
+    def ask_start(self, lease_id: str) -> None:
+        self.runtime.start(ServerSpec(lease_id, ("serve",), {}, "/"))
 
     def finish(self, lease_id: str, code: int) -> None:
         self.runtime.end(lease_id, code)
@@ -111,6 +118,9 @@ class LocalWorld:
         self.runtime.start(self.spec(lease_id, *(["deaf"] if deaf else []), code=code))
         until((self.home(lease_id) / "ready").exists, "the server is up")
         until((self.root / lease_id / "server.json").exists, "its runner has put it on record")
+
+    def ask_start(self, lease_id: str) -> None:
+        self.runtime.start(self.spec(lease_id))
 
     def finish(self, lease_id: str, code: int) -> None:
         written = self.home(lease_id) / "finish"

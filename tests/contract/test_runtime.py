@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spawner.ports import Load, ServerSpec, Unreachable
+from spawner.ports import Load, Unreachable
 from tests.contract.runtime_worlds import FakeWorld, LocalWorld, World, seen_in
 
 
@@ -35,7 +35,7 @@ def test_a_started_server_is_seen_running(world: World) -> None:
 def test_a_lease_is_started_once(world: World) -> None:
     world.start("l1")
     with pytest.raises(RuntimeError, match="started before"):
-        world.runtime.start(ServerSpec("l1", ("serve",), {}, "/"))
+        world.ask_start("l1")
     assert seen_in(world.runtime.look(), "l1").running  # type: ignore[union-attr]
 
 
@@ -44,7 +44,7 @@ def test_an_ended_server_is_not_started_again(world: World) -> None:
     world.finish("l1", 0)
     world.until(lambda: not seen_in(world.runtime.look(), "l1").running)  # type: ignore[union-attr]
     with pytest.raises(RuntimeError, match="started before"):
-        world.runtime.start(ServerSpec("l1", ("serve",), {}, "/"))
+        world.ask_start("l1")
 
 
 @pytest.mark.parametrize("code", [0, 3])
