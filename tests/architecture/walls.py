@@ -54,6 +54,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/container.py": frozenset(),
     "spawner/box.py": frozenset(),
     "spawner/docker_spec.py": frozenset(),
+    "spawner/egress.py": frozenset(),
     "spawner/docker_seen.py": frozenset(),
     "spawner/pulling.py": frozenset(),
     "spawner/lanes.py": frozenset(),
