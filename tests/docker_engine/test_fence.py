@@ -10,8 +10,10 @@ import docker
 import pytest
 
 from spawner import docker_network, fence
+from spawner.box import DEPLOYMENT_LABEL
 from spawner.docker_engine import Engine as Caller
 from spawner.egress import Egress, Fence
+from spawner.fencing import EGRESS_LABEL, Keeper
 from tests.harness.engine import Engine
 from tests.harness.netns import Neighbour, run
 from tests.harness.waiting import until
@@ -134,3 +136,29 @@ def test_it_outlives_the_engine(place: Place, engine: Engine) -> None:
     place.put_up(Egress.NONE)
     engine.restart()
     assert fence.stands(place.fence)
+
+
+def test_the_keeper_follows_servers_and_mends_the_fence(
+    place: Place, engine: Engine, client: docker.DockerClient, base_image: str
+) -> None:
+    keeper = Keeper(Caller(engine.url), place.network.name, place.fence)
+    assert keeper.keep()
+    assert not place.reaches(OUTSIDE, 9999), "it has no label"
+
+    labels = {DEPLOYMENT_LABEL: "fence1", EGRESS_LABEL: "open"}
+    place.one = client.containers.run(
+        base_image, ["sleep", "infinity"], detach=True, network=place.network.name, labels=labels, cap_drop=["ALL"]
+    )
+    assert not place.reaches(OUTSIDE, 9999), "not before it was seen"
+    assert keeper.keep() and not keeper.keep()
+    assert place.reaches(OUTSIDE, 9999)
+    assert not place.reaches(METADATA, 80)
+
+    fence.take_down(place.fence)
+    assert place.reaches(METADATA, 80)
+    assert keeper.keep(), "somebody took it down"
+    assert not place.reaches(METADATA, 80)
+
+    place.one.remove(force=True)
+    assert keeper.keep()
+    assert "/32 -j RETURN" not in run("iptables", "-S"), "nobody is let through any more"

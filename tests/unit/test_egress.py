@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from spawner import fence
 from spawner.egress import METADATA, Egress, Fence, chains, jumps, rules
+from spawner.fencing import EGRESS_LABEL, admitted
 
 FENCE = Fence("abc123", "berth-abc123", "10.9.0.1", (8081, 8090), ("192.0.2.7/32",), ("192.0.2.53",))
 ADDRESSES = st.integers(2, 254).map(lambda last: f"10.9.0.{last}")
@@ -64,3 +65,19 @@ def test_a_name_that_is_not_answered_keeps_its_addresses(monkeypatch: pytest.Mon
     monkeypatch.setattr(fence.socket, "getaddrinfo", ask)
     found = fence.resolved(["silent.example", "a.example"], {"silent.example": ("192.0.2.1",)})
     assert found == {"silent.example": ("192.0.2.1",), "a.example": ("192.0.2.8", "192.0.2.9")}
+
+
+@pytest.mark.parametrize(
+    ("state", "label", "found"),
+    [
+        ("running", "open", {"10.9.0.5": Egress.OPEN}),
+        ("running", "", {"10.9.0.5": Egress.NONE}),
+        ("running", "everything", {"10.9.0.5": Egress.NONE}),
+        ("exited", "open", {}),
+    ],
+)
+def test_a_server_is_let_through_by_its_label_while_it_lives(state: str, label: str, found: dict[str, Egress]) -> None:
+    networks = {"Networks": {"berth-x": {"IPAddress": "10.9.0.5"}}}
+    listed = {"State": state, "Labels": {EGRESS_LABEL: label}, "NetworkSettings": networks}
+    assert admitted(listed, "berth-x") == found
+    assert admitted(listed, "another") == {}
