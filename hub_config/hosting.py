@@ -83,7 +83,7 @@ class Hosting:
             return LocalRuntime(self.data.runs, self.deployment, logs=self.data.logs / "servers")
         from spawner.docker_runtime import DockerRuntime
 
-        return DockerRuntime(self.engine, self.deployment)
+        return DockerRuntime(self.engine, self.deployment, self.data.logs / "servers")
 
     @cached_property
     def address(self) -> str:

@@ -19,6 +19,7 @@ EVENTS: Final[Mapping[str, str]] = {
     "lease-reclaimed": "The idle culler wrote that an idle server is to stop.",
     "lease-reserved": "Room and credit are set aside for a start.",
     "lease-running": "A server answered for the first time: charging begins.",
+    "home-retired": "A user was deleted; what was in the home stays as the volume that the line names.",
     "lease-save-unfinished": "A server ended while its kit was still saving.",
     "lease-saved": "A server ended after its kit had said that all was saved that could be.",
     "lease-stop-requested": "Somebody asked by page or REST for a server to stop.",

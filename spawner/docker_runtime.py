@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import docker.errors
@@ -32,6 +33,8 @@ log = logging.getLogger("berth.docker")
 REMOVE_PATIENCE_S: Final = 30.0
 #: A stop that is over by so much and has left a living container is asked for again.
 STOP_SLACK_S: Final = 3.0
+#: Lines of a server's log that are kept when its container is removed.
+KEPT_LINES: Final = 100
 #: What `nvidia-smi` may take in a container that has just started.
 INSIDE_S: Final = 20.0
 
@@ -48,10 +51,12 @@ class _Known:
 
 class DockerRuntime:
     """The servers of one deployment. Several processes (the hub, the agent) each have an object of their own; methods
-    may be called from any thread."""
+    may be called from any thread. The last lines of a server's log are kept as LOGS/LEASE.log when its container is
+    removed."""
 
-    def __init__(self, engine: Engine, deployment: str) -> None:
+    def __init__(self, engine: Engine, deployment: str, logs: Path | None = None) -> None:
         self._engine = engine
+        self._logs = logs
         self._deployment = deployment
         self._lock = threading.Lock()
         self._known: dict[str, _Known] = {}  # by lease
@@ -215,6 +220,7 @@ class DockerRuntime:
                 left = self._list(lease_id)
                 if not left:
                     break
+                self._keep_log(lease_id, left[0])
                 for listed in left:
                     trouble = self._remove(str(listed["Id"])) or trouble
             if time.monotonic() >= deadline:
@@ -254,13 +260,38 @@ class DockerRuntime:
             return ()
         with telling():
             listed = self._list(lease_id)
-            if not listed:
-                return ()
-            try:
-                raw: bytes = self._engine.client(LOOK_S).logs(listed[0]["Id"], tail=lines)
-            except docker.errors.NotFound:
-                return ()
-        return tuple(plain(line) for line in raw.decode("utf-8", "replace").splitlines()[-lines:])
+            text = self._said(listed[0], lines) if listed else None
+        if text is None:
+            text = self._kept_log(lease_id)
+        return tuple(plain(line) for line in text.splitlines()[-lines:])
+
+    def _said(self, listed: Mapping[str, Any], lines: int) -> str | None:
+        try:
+            raw: bytes = self._engine.client(LOOK_S).logs(listed["Id"], tail=lines)
+        except docker.errors.NotFound:
+            return None
+        return raw.decode("utf-8", "replace")
+
+    def _keep_log(self, lease_id: str, listed: Mapping[str, Any]) -> None:
+        """A log that cannot be kept holds up no removal."""
+        if self._logs is None or (self._logs / f"{lease_id}.log").exists():
+            return
+        try:
+            text = self._said(listed, KEPT_LINES)
+            if text:
+                self._logs.mkdir(mode=0o700, parents=True, exist_ok=True)
+                (self._logs / f"{lease_id}.log").write_text(text, encoding="utf-8")
+        except (OSError, docker.errors.DockerException, EngineSilent) as error:
+            log.warning("The log of lease %s could not be kept: %s", lease_id, words(error))
+
+    def _kept_log(self, lease_id: str) -> str:
+        """What was kept of a server whose container is gone."""
+        if self._logs is None:
+            return ""
+        try:
+            return (self._logs / f"{lease_id}.log").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return ""
 
 
 def _known(lease_id: str, inspected: Mapping[str, Any], network: str) -> _Known:

@@ -44,7 +44,8 @@ class Purse:
 @dataclass(frozen=True, slots=True)
 class Facts:
     """What the form is made of. `available` (in micro-credits) and `limits` are the user's own, `groups` those that may
-    pay in their place; `chosen` are the options of the last start, `quotes` the prices by the site's own rule."""
+    pay in their place; `chosen` are the options of the last start, `quotes` the prices by the site's own rule. `fenced`
+    tells that the backend hides other devices from a server."""
 
     profiles: Sequence[Profile]
     images: Mapping[str, str]
@@ -57,6 +58,7 @@ class Facts:
     user: str = ""
     groups: Sequence[Purse] = ()
     quotes: Mapping[str, Quote] = field(default_factory=dict)
+    fenced: bool = False
 
     def price_of(self, profile: Profile) -> Price:
         """What this user pays for it: by the site's own rule where that asks something, else by its list."""
@@ -142,6 +144,7 @@ def facts_of(
         user=user,
         groups=[_purse(wiring, name) for name in payers_of(wiring.groups, groups)],
         quotes=quotes,
+        fenced=wiring.docker is not None,
     )
 
 
@@ -274,7 +277,7 @@ def _share_words(facts: Facts) -> str:
     shares = [profile.share for profile in facts.profiles if profile.fractional]
     if not modes or not shares:
         return ""
-    return isolation(modes[-1], min(shares)).sentence  # "time-slice" sorts last and promises least
+    return isolation(modes[-1], min(shares), fenced=facts.fenced).sentence  # "time-slice" sorts last and promises least
 
 
 def _price(per_hour: int) -> str:

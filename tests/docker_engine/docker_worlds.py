@@ -29,7 +29,7 @@ class DockerWorld:
 
     def again(self) -> DockerRuntime:
         """Another object on the same deployment, as another process has it."""
-        return DockerRuntime(Engine(self.engine.url), self.deployment)
+        return DockerRuntime(Engine(self.engine.url), self.deployment, self.folder / "logs")
 
     def home(self, lease_id: str) -> Path:
         home = self.folder / "homes" / lease_id
@@ -39,7 +39,7 @@ class DockerWorld:
 
     def box(self, lease_id: str, **more: Any) -> Box:
         labels = {DEPLOYMENT_LABEL: self.deployment, LEASE_LABEL: lease_id}
-        mounts = (Mount("/home/user", str(self.home(lease_id)), "bind"), *more.pop("mounts", ()))
+        mounts = (Mount("/srv/home", str(self.home(lease_id)), "bind"), *more.pop("mounts", ()))
         name = f"berth--{self.deployment}--{lease_id}"
         return Box(name, self.image, labels, self.network.name, USER, mounts, **more)
 
@@ -47,7 +47,7 @@ class DockerWorld:
         env = {"PYTHONUNBUFFERED": "1", "NVIDIA_VISIBLE_DEVICES": ",".join(more.get("devices", ())) or "void"}
         env |= more.pop("env", {})
         argv = ("python3", "-I", "-S", "-c", code, *arguments)
-        return ServerSpec(lease_id, argv, env, "/home/user", self.box(lease_id, **more))
+        return ServerSpec(lease_id, argv, env, "/srv/home", self.box(lease_id, **more))
 
     def start(self, lease_id: str, *, deaf: bool = False, code: str = SERVER, **more: Any) -> None:
         self.runtime.start(self.spec(lease_id, *(["deaf"] if deaf else []), code=code, **more))

@@ -163,7 +163,7 @@ def test_the_network_is_made_once(world: DockerWorld) -> None:
 
 
 def test_a_home_is_the_users_own_from_the_first_moment(world: DockerWorld) -> None:
-    mount = Mount("/home/user/kept", docker_homes.volume_of(world.deployment, "alice", 0))
+    mount = Mount("/srv/home/kept", docker_homes.volume_of(world.deployment, "alice", 0))
     docker_homes.ensure_volume(world.api, world.deployment, "alice", mount)
     assert docker_homes.exists(world.api, mount.source)
     docker_homes.ensure_volume(world.api, world.deployment, "alice", mount)
@@ -182,6 +182,13 @@ def test_an_image_is_there_or_cannot_be_fetched(world: DockerWorld) -> None:
         assert spec.box is not None
         object.__setattr__(spec.box, "image", "berth-nowhere:1")
         world.runtime.start(spec)
+
+
+def test_the_end_of_a_log_outlives_its_container(world: DockerWorld) -> None:
+    world.start("l1")
+    world.runtime.remove("l1")
+    assert world.runtime.log_tail("l1", 5) == ("the server is up",)
+    assert world.again().log_tail("l1", 5) == ("the server is up",)
 
 
 def test_a_removal_ends_what_ignores_signals(world: DockerWorld) -> None:
