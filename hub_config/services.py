@@ -71,6 +71,7 @@ def agent(root: Path) -> int:
         boot=compose.new_boot("agent"),
         policy=AgentPolicy(
             mode=made.settings.gpus.mode,
+            rules=made.settings.gpus.rules,
             meter=METER_SECONDS,
             observe=OBSERVE_SECONDS,
             start_grace=START_GRACE_SECONDS,

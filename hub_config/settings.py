@@ -23,6 +23,7 @@ from hub_config.settings_docker import Data, DockerTable, Images
 from hub_config.settings_docker import fault as docker_fault
 from hub_config.settings_durations import Duration
 from hub_config.settings_extensions import ExtensionsTable
+from hub_config.settings_gpus import Gpus
 from hub_config.settings_groups import GroupTable, Names, group_fault
 from hub_config.settings_idle import Idle, ServiceClassName, rule_fault
 from hub_config.settings_notices import ChatTable, MailTable, NoticesTable
@@ -150,18 +151,6 @@ class BookTable(_Table):
     password_file: str = Field(
         "",
         description="A file with the password of that database; BERTH_BOOK_PASSWORD in the environment goes before it.",
-    )
-
-
-class Gpus(_Table):
-    source: Literal["auto", "nvml", "simulated", "none"] = Field(
-        "auto",
-        description='"auto": real ones where an NVIDIA driver answers, else simulated ones; "nvml": real or none.',
-    )
-    simulated: int = Field(2, ge=0, le=64, description="How many devices to simulate where they are simulated.")
-    mode: Literal["time-slice", "exclusive"] = Field(
-        "time-slice",
-        description='How devices are divided. "time-slice": shares by agreement only; "exclusive": whole devices only.',
     )
 
 

@@ -58,6 +58,7 @@ COMMENTED = """\
                              # nvml: real ones or none; simulated; none
 # simulated = 2              # how many to simulate
 # mode = "time-slice"        # time-slice: shares of a GPU, by agreement only; exclusive: whole GPUs only
+                             # a GPU that servers hold changes when its last one has ended
 
 [hub]
 # start_timeout = "2 min"
@@ -133,6 +134,11 @@ COMMENTED = """\
 # groups = ["lab-a"]         # who may pick it; without, everybody
 # images = ["pytorch"]       # which [[images]] it offers; without, all of them
 # class = "on-demand"        # its service class, for idle rules: reserved, on-demand, preemptible or off-peak
+
+# GPUs that are divided otherwise than [gpus] says; the first table that fits a GPU counts.
+# [[gpus.devices]]
+# name = "NVIDIA A100*"      # which: a name with *, or uuid = "GPU-…" (see: nvidia-smi -L), or position = 0
+# mode = "exclusive"         # time-slice or exclusive
 
 # Other idle times for some: the first rule that fits and sets a key holds, else the keys of [idle].
 # [[idle.rules]]

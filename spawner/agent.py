@@ -29,6 +29,7 @@ from spawner.devices import DeviceWatch, is_due
 from spawner.drift import Action, DriftPolicy, drift
 from spawner.fleet import TIME_SLICE
 from spawner.metering_loop import MeteringLoop
+from spawner.modes import DeviceRule
 from spawner.ports import GpuReading, Inventory, Look, Runtime, Unreachable
 from spawner.sampling import Sampler
 from spawner.steady import SteadyHand
@@ -43,7 +44,7 @@ MOST_BACK_OFF_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class AgentPolicy:
-    """Seconds, unless said otherwise. `mode` is the sharing mode of the devices."""
+    """Seconds, unless said otherwise. `mode` is the sharing mode of the devices that none of `rules` names."""
 
     cycle: float = 1.0
     meter: float = 30.0
@@ -57,6 +58,7 @@ class AgentPolicy:
     term: float = 10.0
     quota_grace: float = 60.0
     mode: str = TIME_SLICE
+    rules: tuple[DeviceRule, ...] = ()
 
     @property
     def drift(self) -> DriftPolicy:
@@ -88,7 +90,7 @@ class Agent:
         self._host = host
         self._boot = boot
         self._policy = policy = policy or AgentPolicy()
-        self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts)
+        self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts, policy.rules)
         self._sampler = Sampler(rows, runtime, _seconds(policy.sample))
         ending = _seconds(policy.term + 2 * policy.cycle)
         self._notifier = notifier or Nobody()

@@ -27,6 +27,7 @@ from quota.leases import Device, DeviceState
 from quota.rows import Rows
 from spawner import xid
 from spawner.fleet import to_devices
+from spawner.modes import DeviceRule, modes_of
 from spawner.ports import GpuReading, Inventory, Unreachable
 
 log = logging.getLogger("berth.agent")
@@ -60,8 +61,11 @@ class DeviceWatch:
         mode: str,
         every: timedelta,
         alerts: Alerts | None = None,
+        rules: Sequence[DeviceRule] = (),
     ) -> None:
         self._rows = rows
+        self._rules = rules
+        self._drained: frozenset[str] = frozenset()  # what took no new lease since the last writing
         self._inventory = inventory
         self._host = host
         self._mode = mode
@@ -113,8 +117,13 @@ class DeviceWatch:
     def _write(self, found: tuple[GpuReading, ...] | Unreachable, now: datetime) -> None:
         before = [_without_orders(device) for device in self._rows.devices() if device.host == self._host]
         faults = self._faults.standing([device.uuid for device in before], now)
-        rows = to_devices(self._host, found, before, now, mode=self._mode, faults=faults)
+        modes = {} if isinstance(found, Unreachable) else modes_of(self._rules, found)
+        rows = to_devices(
+            self._host, found, before, now, mode=self._mode, modes=modes, faults=faults, drained=self._drained
+        )
+        self._drained = frozenset()  # should the writing fail, nothing is known of what the book has
         self._rows.put_devices(self._host, rows)
+        self._drained = frozenset(row.uuid for row in rows if row.state is not DeviceState.OK)
         well = set() if isinstance(found, Unreachable) else {one.uuid for one in found if not one.error}
         dark = {row.uuid: row for row in rows if row.used and row.uuid not in well}
         self._dark = {uuid: (self._dark.get(uuid, (now,))[0], row) for uuid, row in dark.items()}

@@ -6,7 +6,7 @@ Availability and placement use the same two functions (`room`, `whole_free`): wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Final
@@ -83,6 +83,7 @@ def to_devices(
     mode: str = TIME_SLICE,
     modes: Mapping[str, str] | None = None,
     faults: Mapping[str, str] | None = None,
+    drained: Collection[str] = (),
 ) -> tuple[Device, ...]:
     """The rows of one host after a read of its inventory at `now` (aware, UTC), in the order of position and UUID.
 
@@ -91,13 +92,18 @@ def to_devices(
     because leases may hold it; it is never read as free. Draining and quarantine outlive a good reading. `used` is
     carried over. `faults` (by UUID) says why a device is under suspicion that reads well. A card that MIG divides and
     its parts are rows of mode "mig", whatever the settings say.
+
+    A device that is to have another mode keeps its old one and takes no new lease until nobody holds it. `drained`
+    are the UUIDs of those that took none already when `previous` was read: only they may change, since a lease could
+    come to any other between that reading and the writing.
     """
     before = {device.uuid: device for device in previous if device.host == host}
     if isinstance(readings, Unreachable):
         return _ordered(_unheard(device, readings.why) for device in before.values())
     named = {reading.uuid: reading for reading in readings if reading.uuid}
+    wanted = {uuid: _mode_of(reading, (modes or {}).get(uuid, mode)) for uuid, reading in named.items()}
     rows = [
-        _row(host, reading, before.get(uuid), now, _mode_of(reading, (modes or {}).get(uuid, mode)), faults or {})
+        _turning(before.get(uuid), _row(host, reading, before.get(uuid), now, wanted[uuid], faults or {}), drained)
         for uuid, reading in named.items()
     ]
     for uuid, device in before.items():
@@ -113,6 +119,23 @@ def to_devices(
 
 def _mode_of(reading: GpuReading, mode: str) -> str:
     return MIG if reading.mig or reading.part is not None else mode
+
+
+def _turning(before: Device | None, row: Device, drained: Collection[str]) -> Device:
+    """The row, in its old mode and closed to new leases where its mode may not change yet. What MIG did is done."""
+    if before is None or before.mode == row.mode or MIG in (before.mode, row.mode):
+        return row
+    if row.uuid in drained and not before.used:
+        return row
+    kept = replace(row, mode=before.mode)
+    return kept if row.state is not DeviceState.OK else replace(kept, state=DeviceState.DRAINING, why=_becomes(row))
+
+
+_MODE_NAMES: Final = {EXCLUSIVE: "a device for whole shares only", TIME_SLICE: "time-sliced", MPS: "MPS"}
+
+
+def _becomes(row: Device) -> str:
+    return f"it becomes {_MODE_NAMES.get(row.mode, row.mode)} when its last server has ended"
 
 
 def _failed_instead(

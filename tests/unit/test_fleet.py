@@ -46,8 +46,35 @@ def test_a_good_reading_is_a_device_to_take() -> None:
 
 def test_modes_come_from_the_settings() -> None:
     readings = (reading("GPU-1"), reading("GPU-2", 1))
-    devices = to_devices("here", readings, (card("GPU-1"),), NOW, mode="exclusive", modes={"GPU-2": "mps"})
+    devices = to_devices("here", readings, (), NOW, mode="exclusive", modes={"GPU-2": "mps"})
     assert [device.mode for device in devices] == ["exclusive", "mps"]
+
+
+def changed(before: Device, drained: tuple[str, ...] = (), **others: object) -> Device:
+    return to_devices("here", (reading("GPU-1", **others),), (before,), LATER, mode="exclusive", drained=drained)[0]
+
+
+def test_a_device_that_servers_hold_keeps_its_mode_and_takes_no_new_one() -> None:
+    device = changed(card("GPU-1", 500), ("GPU-1",))
+    assert (device.mode, device.state, device.used, device.free) == ("time-slice", DeviceState.DRAINING, 500, 0)
+    assert device.why == "it becomes a device for whole shares only when its last server has ended"
+
+
+def test_a_device_changes_its_mode_only_after_nothing_could_be_placed_on_it() -> None:
+    first = changed(card("GPU-1"))
+    assert (first.mode, first.state, first.free) == ("time-slice", DeviceState.DRAINING, 0)
+    second = changed(card("GPU-1"), ("GPU-1",))
+    assert (second.mode, second.state, second.free) == ("exclusive", DeviceState.OK, 1000)
+
+
+def test_a_device_in_trouble_tells_its_trouble_while_it_waits_for_its_mode() -> None:
+    device = changed(card("GPU-1", 500), ("GPU-1",), error="GPU is lost", lost=True)
+    assert (device.mode, device.state, device.why) == ("time-slice", DeviceState.LOST, "GPU is lost")
+
+
+def test_a_change_that_was_taken_back_leaves_nothing_behind() -> None:
+    device = to_devices("here", (reading("GPU-1"),), (card("GPU-1", 500),), LATER, drained=("GPU-1",))[0]
+    assert (device.mode, device.state, device.why) == ("time-slice", DeviceState.OK, "")
 
 
 def test_what_leases_hold_is_carried_over() -> None:
