@@ -47,6 +47,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/fleet.py": frozenset(),
     "spawner/health.py": frozenset(),
     "spawner/modes.py": frozenset(),
+    "spawner/mps.py": frozenset(),
     "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/rules.py": frozenset(),
