@@ -51,6 +51,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/rules.py": frozenset(),
+    "spawner/mig.py": frozenset(),
     "spawner/placement.py": frozenset(),
     "spawner/sharing.py": frozenset(),
     "spawner/container.py": frozenset(),
