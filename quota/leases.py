@@ -209,9 +209,24 @@ class Device:
     why: str = ""
     seen_at: datetime | None = None
     used: int = 0
+    #: Of a part that MIG made: milli-GPU by its slices of memory, and how CUDA names it at present (another name after
+    #: each time the parts are made, so never a key). 0 and "" of anything else, and of a part that is not given out.
+    capacity: int = 0
+    handle: str = ""
+
+    def memory_for(self, share: int) -> int | None:
+        """MiB that a lease of `share` means here: its part of the memory, all of it of a part that MIG made. None where
+        the memory is unknown."""
+        if self.memory_mib is None or self.mode == "mig":
+            return self.memory_mib
+        return self.memory_mib * share // 1000
 
     @property
     def free(self) -> int:
-        """Milli-GPU that a new lease may take: none unless the device is ok, and none of a card that MIG divides or of
-        its parts: those are not given out yet, and the card is never given out beside them."""
-        return max(0, 1000 - self.used) if self.state is DeviceState.OK and self.mode != "mig" else 0
+        """Milli-GPU that a new lease may take: none unless the device is ok. A part that MIG made has one holder at a
+        time and is free as a whole or not at all; the card that it is a part of is never given out."""
+        if self.state is not DeviceState.OK:
+            return 0
+        if self.mode == "mig":
+            return self.capacity if self.handle and not self.used else 0
+        return max(0, 1000 - self.used)

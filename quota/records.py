@@ -84,6 +84,8 @@ _DEVICES: sa.Select[Any] = (
         sa.case((_DEVICE.c.ordered_state.is_(None), _DEVICE.c.why), else_=_DEVICE.c.ordered_why),
         sa.type_coerce(_DEVICE.c.seen_at, sa.BigInteger),
         sa.func.coalesce(_USED.c.used, 0),
+        _DEVICE.c.capacity,
+        _DEVICE.c.handle,
     )
     .outerjoin(_USED, _USED.c.device == _DEVICE.c.uuid)
     .where(~_DEVICE.c.withdrawn | _USED.c.used.is_not(None))
@@ -196,9 +198,11 @@ def read_devices(connection: sa.Connection) -> list[Device]:
 @lru_cache(maxsize=4096)
 def _device(*row: Any) -> Device:
     """A row of `_DEVICES` as a value. From one reservation to the next nearly all rows are the same."""
-    host, uuid, position, name, memory, mode, simulated, state, why, seen, used = row
+    host, uuid, position, name, memory, mode, simulated, state, why, seen, used, *part = row
     seen_at = None if seen is None else schema.from_micros(seen)
-    return Device(host, uuid, position, name, memory, mode, simulated, DeviceState(state), why, seen_at, int(used))
+    return Device(
+        host, uuid, position, name, memory, mode, simulated, DeviceState(state), why, seen_at, int(used), *part
+    )
 
 
 def read_leases(

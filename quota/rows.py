@@ -347,4 +347,6 @@ def _device_columns(host: str, device: Device, now: datetime) -> dict[str, Any]:
         "why": device.why,
         "seen_at": device.seen_at or now,
         "withdrawn": False,
+        "capacity": device.capacity,
+        "handle": device.handle,
     }

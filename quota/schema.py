@@ -48,7 +48,7 @@ __all__ = [
 ]
 
 #: The newest revision of `quota/migrations`, which builds what is declared here; a test compares the two.
-REVISION = "0005"
+REVISION = "0006"
 
 #: Written out as literals, never as parameters: SQLite uses a partial index only where it can prove the condition.
 LIVE_SQL = f"state IN ({word_list(state.value for state in State if state in LIVE)})"
@@ -135,6 +135,15 @@ device = sa.Table(
     sa.Column("seen_at", UtcMicros, nullable=True),
     # No longer among the devices of its host; the row stays for the leases that had it.
     sa.Column("withdrawn", sa.Boolean, nullable=False, server_default=sa.false()),
+    # Of a part that MIG made: milli-GPU, and how CUDA names it at present.
+    sa.Column(
+        "capacity",
+        BigInt,
+        sa.CheckConstraint("capacity >= 0 AND capacity <= 1000", name="capacity"),
+        nullable=False,
+        server_default="0",
+    ),
+    sa.Column("handle", sa.String(100), nullable=False, server_default=""),
     one_of("state", DeviceState),
     one_of("ordered_state", DeviceState, null=True),
     sa.CheckConstraint("memory_mib IS NULL OR memory_mib >= 0", name="memory_mib"),

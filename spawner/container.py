@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from quota.leases import Device, Lease
@@ -93,9 +93,21 @@ def _folders(place: Place) -> dict[str, str]:
 
 def _share(lease: Lease, devices: Sequence[Device], torch_version: str | None) -> dict[str, str]:
     """The devices by UUID, and for a fraction the limits it is asked to keep."""
-    memory = {device.uuid: device.memory_mib for device in devices}
-    held = [memory.get(slot.device) for slot in lease.slots if slot.device is not None]
-    return {
-        **device_env(lease.slots),
-        **caps(lease.share, held[0] if held else None, torch_version=torch_version),
-    }
+    known = {device.uuid: device for device in devices}
+    held = [known.get(slot.device) for slot in lease.slots if slot.device is not None]
+    first = held[0] if held else None
+    visible = device_env([replace(slot, device=_named_now(slot.device, known)) for slot in lease.slots])
+    if first is not None and first.mode == "mig":
+        return visible  # the part is the server's alone: there is nobody to leave anything to
+    return {**visible, **caps(lease.share, None if first is None else first.memory_mib, torch_version=torch_version)}
+
+
+def _named_now(uuid: str | None, known: Mapping[str, Device]) -> str | None:
+    """How the driver names a device at present: a part that MIG made has another name after each boot. Raises
+    `ValueError` for a part that is not there."""
+    if uuid is None or ":" not in uuid:
+        return uuid
+    device = known.get(uuid)
+    if device is None or not device.handle:
+        raise ValueError(f"the part {uuid} of a GPU is not there at present; start the server again")
+    return device.handle

@@ -15,11 +15,11 @@ from quota.i18n import _
 from quota.leases import Device, DeviceState
 from quota.said import share_said
 from quota.units import WHOLE_GPU, show_share
-from spawner.health import remark, trouble
+from spawner.health import part_share, remark, trouble
 from spawner.ports import GpuReading, Unreachable
 from spawner.profiles import Profile, show_gb
 
-#: Sharing modes. A MIG device takes no new lease until it is placed by instance, so it has no room here.
+#: Sharing modes. A card in MIG is given out in parts alone, each to one lease at a time.
 EXCLUSIVE: Final = "exclusive"
 TIME_SLICE: Final = "time-slice"
 MPS: Final = "mps"
@@ -27,6 +27,8 @@ MIG: Final = "mig"
 
 #: Modes in which several leases may share one device.
 SHARED_MODES: Final = frozenset({TIME_SLICE, MPS})
+#: Modes in which less than a whole GPU may be had.
+PARTED_MODES: Final = SHARED_MODES | {MIG}
 #: Modes in which a device may be given whole.
 WHOLE_MODES: Final = frozenset({EXCLUSIVE, TIME_SLICE, MPS})
 
@@ -37,11 +39,12 @@ _KEPT = frozenset({DeviceState.QUARANTINED, DeviceState.DRAINING})
 def room(device: Device, share: int) -> int:
     """Milli-GPU that a lease of `share` may find on this device: 0 unless it fits now, else all that is free.
 
-    Whole shares need a device that nobody uses; parts need a device in a shared mode.
+    Whole shares need a device that nobody uses; parts need a device in a shared mode, or a part that MIG made, which
+    is taken as a whole.
     """
     if share == WHOLE_GPU:
         return WHOLE_GPU if whole_free(device) else 0
-    if device.mode not in SHARED_MODES or device.free < share:
+    if device.mode not in PARTED_MODES or device.free < share:
         return 0
     return device.free
 
@@ -54,7 +57,7 @@ def whole_free(device: Device) -> bool:
 def could_carry(devices: Iterable[Device], share: int, count: int) -> bool:
     """Whether an idle, healthy site of these devices could carry the request at all."""
     if share < WHOLE_GPU:
-        return any(device.mode in SHARED_MODES for device in devices)
+        return any(device.mode in SHARED_MODES or device.capacity >= share for device in devices)
     hosts = Counter(device.host for device in devices if device.mode in WHOLE_MODES)
     return any(found >= count for found in hosts.values())
 
@@ -64,9 +67,15 @@ def free_now(profile: Profile, devices: Sequence[Device]) -> int | None:
     if not profile.share:
         return None
     if profile.share < WHOLE_GPU:
-        return sum(room(device, profile.share) // profile.share for device in devices)
+        return sum(_servers(device, profile.share) for device in devices)
     hosts = Counter(device.host for device in devices if whole_free(device))
     return sum(found // profile.count for found in hosts.values())
+
+
+def _servers(device: Device, share: int) -> int:
+    """How many more servers of a share would find room on this device: on a part that MIG made one, whatever it has."""
+    found = room(device, share)
+    return min(1, found) if device.mode == MIG else found // share
 
 
 def offered(profile: Profile, devices: Sequence[Device]) -> bool:
@@ -209,6 +218,8 @@ def _row(
         memory_mib=row.memory_mib if reading.memory_mib is None else reading.memory_mib,
         mode=mode,
         simulated=reading.simulated,
+        capacity=0 if reading.part is None else part_share(reading.part),
+        handle="" if reading.part is None else reading.part.mig_uuid,
     )
     if reading.error:
         return _troubled(row, _trouble(reading), reading.error)

@@ -23,7 +23,7 @@ from quota.leases import Device, Price, Quote
 from quota.pricing import hold_for, hourly
 from quota.said import share_said
 from quota.units import CREDIT, SECONDS_PER_HOUR, show_credits
-from spawner.fleet import SHARED_MODES, free_now, offered
+from spawner.fleet import PARTED_MODES, free_now, offered
 from spawner.profiles import Profile, images_of, memory_words, open_profiles, profile_memory
 from spawner.sharing import isolation
 from spawner.wiring import Wiring
@@ -271,9 +271,14 @@ def _unpaid(purse: Purse, profile: Profile, hold: int) -> str:
     return _("the group's balance is too low") if hold and hold > purse.available else ""
 
 
+def _parted(device: Device) -> bool:
+    """Whether less than the whole of it may be had: a card that MIG divides is not, its parts are."""
+    return device.mode in PARTED_MODES and (device.mode != "mig" or device.capacity > 0)
+
+
 def _share_words(facts: Facts) -> str:
     """What keeps apart those who share a device; the weakest promise where devices differ."""
-    modes = sorted({device.mode for device in facts.devices if device.mode in SHARED_MODES})
+    modes = sorted({device.mode for device in facts.devices if _parted(device)})
     shares = [profile.share for profile in facts.profiles if profile.fractional]
     if not modes or not shares:
         return ""

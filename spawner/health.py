@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from spawner.ports import GpuReading, MemoryHealth
+from spawner.ports import GpuReading, MemoryHealth, MigPart
 
 MIG_PARENT = "divided by MIG: it is never given out whole"
-MIG_PART = "a part made by MIG: Berth does not give these out yet"
+#: Slices that a card has: of memory and of compute.
+_MEMORY, _COMPUTE = 8, 7
 _RESET = "reset the card (nvidia-smi -r) or reboot this host"
 
 
@@ -29,7 +30,7 @@ def trouble(reading: GpuReading) -> str:
 def remark(reading: GpuReading, used: int) -> str:
     """What to say of a device that is well. `used` is what leases hold of it, milli-GPU."""
     if reading.part is not None:
-        return MIG_PART
+        return part_remark(reading.part)
     if reading.mig:
         return MIG_PARENT
     if reading.mig_pending:
@@ -37,6 +38,26 @@ def remark(reading: GpuReading, used: int) -> str:
     if used == 0 and reading.processes:
         return f"in use by {_programs(reading)}, without a lease"
     return ""
+
+
+def part_share(part: MigPart) -> int:
+    """Milli-GPU for which a part is given out: its slices of memory; 0 where it is not given out at all."""
+    if part.size is None or not 0 < part.size <= _MEMORY or not part.mig_uuid or "c." in part.profile:
+        return 0
+    return part.size * 1000 // _MEMORY
+
+
+def part_remark(part: MigPart) -> str:
+    """What a part made by MIG is, and why it is not given out where it is not."""
+    if "c." in part.profile:
+        return "a compute slice inside a part made by MIG: it shares its memory with others, so it is not given out"
+    if not part.mig_uuid:
+        return "a part made by MIG that does not tell its UUID: it is not given out"
+    if not part_share(part):
+        return "a part made by MIG whose size only the superuser may read: it is not given out; run the agent as root"
+    return (
+        f"made by MIG: {part.size}/{_MEMORY} of the memory, {part.profile.partition('g')[0]}/{_COMPUTE} of the compute"
+    )
 
 
 def _errors(number: int) -> str:

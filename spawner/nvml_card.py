@@ -183,7 +183,7 @@ class Card:
         instance = self._maybe("nvmlDeviceGetGpuInstanceId", handle)
         compute = self._maybe("nvmlDeviceGetComputeInstanceId", handle)
         profile = self._profile(handle)
-        start = None if instance is None else self._start(instance)
+        start, size = (None, None) if instance is None else self._place(instance)
         place = str(start) if start is not None else f"gi{'?' if instance is None else instance}"
         more = f".{compute}" if compute else ""
         total, used = self._memory(handle)
@@ -202,6 +202,7 @@ class Card:
                 -1 if instance is None else instance,
                 compute or 0,
                 mig_uuid if isinstance(mig_uuid, str) and _UUID.fullmatch(mig_uuid) else "",
+                size,
             ),
         )
 
@@ -214,11 +215,14 @@ class Card:
         told = self._maybe("nvmlDeviceGetAttributes", handle)
         return "unknown" if told is None else f"{told.gpuInstanceSliceCount}g.{round(told.memorySizeMB / 1024)}gb"
 
-    def _start(self, instance: int) -> int | None:
-        """Where the part's memory begins, in memory slices. Only the superuser may see instances on some hosts."""
+    def _place(self, instance: int) -> tuple[int | None, int | None]:
+        """Where the part's memory begins and how long it is, in memory slices. Only the superuser may see instances on
+        some hosts."""
         found = self._maybe("nvmlDeviceGetGpuInstanceById", self._handle, instance)
         told = None if found is None else self._maybe("nvmlGpuInstanceGetInfo", found)
-        return None if told is None else _between(told.placement.start, 0, 63)
+        if told is None:
+            return None, None
+        return _between(told.placement.start, 0, 63), _between(told.placement.size, 1, 64)
 
     # ---- events ------------------------------------------------------------------------------------------------
 

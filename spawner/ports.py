@@ -127,6 +127,7 @@ class MigPart:
     gpu_instance: int
     compute_instance: int
     mig_uuid: str
+    size: int | None = None  # slices of memory, of the card's eight
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,16 +238,17 @@ class MemoryRange:
     partial: bool = False
 
 
-def share_memory(memory_mib: int | None, share: int) -> int | None:
-    """MiB of one device's memory that a share of it means, rounded down; None where the device's memory is unknown."""
-    return None if memory_mib is None else memory_mib * share // WHOLE_GPU
+def _may_be(profile: Profile, device: Device) -> bool:
+    """Whether a server of the profile may be placed there at all: on a part that MIG made if it is large enough, never
+    on the card that is divided."""
+    return device.mode != "mig" or (profile.fractional and device.capacity >= profile.share)
 
 
 def profile_memory(devices: Iterable[Device], profile: Profile) -> MemoryRange | None:
     """The GPU memory that a profile means here; None for a CPU profile, and where no card's memory is known."""
     if not profile.share:
         return None
-    amounts = [share_memory(device.memory_mib, profile.share) for device in devices]
+    amounts = [device.memory_for(profile.share) for device in devices if _may_be(profile, device)]
     known = [amount * profile.count for amount in amounts if amount is not None]
     if not known:
         return None

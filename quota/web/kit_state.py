@@ -16,7 +16,6 @@ from quota.kit_reads import Look, Said, Told, Use, Whole
 from quota.leases import Lease, Target
 from quota.notices import NoticeKind
 from quota.told import retold
-from quota.units import WHOLE_GPU
 from quota.web.figures import figures, segments_of
 from quota.web.lasting import Purse, outlook
 from quota.web.period import month_of
@@ -100,10 +99,10 @@ def in_other_languages(words: str) -> dict[str, str]:
 def _memory(lease: Lease, whole: Whole) -> int | None:
     """MiB of this lease's part of its devices; None where one is not known."""
     found = [whole.devices.get(str(slot.device)) for slot in lease.slots if slot.device is not None]
-    sizes = [device.memory_mib if device else None for device in found]
+    sizes = [None if device is None else device.memory_for(int(lease.share)) for device in found]
     if not sizes or any(size is None for size in sizes):
         return None
-    return sum(size * int(lease.share) // WHOLE_GPU for size in sizes if size is not None)
+    return sum(size for size in sizes if size is not None)
 
 
 def _credit_ends(lease: Lease, whole: Whole, now: datetime, zone: ZoneInfo) -> datetime | None:

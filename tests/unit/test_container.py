@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from quota.clock import SystemClock
 from quota.leases import Holder, Lease, Price, Slot, State, Target
 from quota.units import MicroCredits, MilliGpu
@@ -95,3 +97,16 @@ def test_a_device_that_is_not_in_the_rows_has_an_unknown_memory() -> None:
     env = server_spec(LEASE, ["x"], {}, [], Place("/h")).env
     assert env["CUPY_GPU_MEMORY_LIMIT"] == "50%"
     assert "BERTH_GPU_MEMORY_MIB" not in env
+
+
+def test_a_part_of_a_card_is_named_as_the_driver_names_it_now_and_is_the_servers_alone() -> None:
+    key = "GPU-1:3g.20gb:4"
+    part = replace(device(0), uuid=key, mode="mig", capacity=500, handle="MIG-new", memory_mib=19968, simulated=False)
+    lease = replace(LEASE, slots=(Slot("h", key, MilliGpu(500)),), simulated=False)
+    env = server_spec(lease, ["x"], {}, [part], Place("/h")).env
+    assert (env["NVIDIA_VISIBLE_DEVICES"], env["CUDA_VISIBLE_DEVICES"]) == ("MIG-new", "MIG-new")
+    assert "XLA_CLIENT_MEM_FRACTION" not in env and "BERTH_GPU_SHARE_MILLI" not in env
+    assert (part.memory_for(500), part.free, replace(part, used=125).free) == (19968, 500, 0)
+    for absent in ([], [replace(part, handle="")]):
+        with pytest.raises(ValueError, match="not there at present"):
+            server_spec(lease, ["x"], {}, absent, Place("/h"))

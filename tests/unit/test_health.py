@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from quota.leases import Device, DeviceState
 from spawner import xid
 from spawner.fleet import room, to_devices, whole_free
-from spawner.health import remark, trouble
+from spawner.health import part_remark, part_share, remark, trouble
 from spawner.ports import GpuProcess, GpuReading, MemoryHealth, MigPart
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -104,7 +104,8 @@ def test_p10_nothing_that_is_known_to_be_ill_or_divided_is_ever_given_out(
     last = {reading.uuid: reading for reading in found}
     for row in to_devices("here", found, (), NOW, faults=faults):
         reading = last[row.uuid]
-        ill = bool(reading.error or trouble(reading) or row.uuid in faults or reading.mig or reading.part)
+        divided = (reading.mig and reading.part is None) or (reading.part is not None and not part_share(reading.part))
+        ill = bool(reading.error or trouble(reading) or row.uuid in faults or divided)
         given_out = bool(room(row, 125) or whole_free(row) or row.free)
         assert given_out != ill
         assert row.why or not ill
@@ -118,3 +119,19 @@ def test_a_row_of_a_part_goes_with_its_card_alone() -> None:
     assert (kept.uuid, kept.state, kept.why) == (row.uuid, DeviceState.LOST, "GPU is lost")
     (gone,) = to_devices("here", (), (row,), NOW)
     assert (gone.state, gone.why) == (DeviceState.LOST, "MIG was set up anew, and this part is gone")
+
+
+@pytest.mark.parametrize(
+    ("part", "share", "words"),
+    [
+        (replace(PART, profile="2g.10gb", size=2), 250, "made by MIG: 2/8 of the memory, 2/7 of the compute"),
+        (replace(PART, profile="7g.40gb", size=8), 1000, "made by MIG: 8/8 of the memory, 7/7 of the compute"),
+        (replace(PART, profile="1c.3g.20gb", size=4), 0, "shares its memory with others"),
+        (replace(PART, size=1, mig_uuid=""), 0, "does not tell its UUID"),
+        (PART, 0, "only the superuser may read"),
+        (replace(PART, size=9), 0, "only the superuser may read"),
+    ],
+)
+def test_a_part_counts_for_its_memory_or_is_not_given_out(part: MigPart, share: int, words: str) -> None:
+    assert part_share(part) == share
+    assert words in part_remark(part)

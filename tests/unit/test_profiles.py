@@ -16,7 +16,6 @@ from spawner.profiles import (
     images_of,
     memory_words,
     profile_memory,
-    share_memory,
     show_gb,
 )
 
@@ -109,8 +108,8 @@ def test_unknown_memory_is_said_and_never_zero() -> None:
     mixed = profile_memory([card("GPU-1", 24576), card("GPU-2", None)], BY_NAME["gpu-1"])
     assert mixed == MemoryRange(24576, 24576, partial=True)
     assert memory_words(mixed) == "about 24 GB of GPU memory, where it is known"
-    assert share_memory(None, 500) is None
-    assert share_memory(24577, 125) == 3072
+    assert card("GPU-1", None).memory_for(500) is None
+    assert card("GPU-1", 24577).memory_for(125) == 3072
 
 
 @pytest.mark.parametrize(
