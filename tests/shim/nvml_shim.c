@@ -361,6 +361,33 @@ status nvmlEventSetWait_v2(struct event_set *set, struct event *event, unsigned 
     }
 }
 
+/* ---- compute mode: kept beside the scenario, as a driver keeps it over the processes that ask ---- */
+
+static FILE *mode_file(const struct scenario *all, const struct device *found, const char *how) {
+    char path[600];
+    snprintf(path, sizeof path, "%s.mode-%d", getenv("BERTH_NVML_SCENARIO"), (int)(found - all->devices));
+    return fopen(path, how);
+}
+
+status nvmlDeviceSetComputeMode(handle device, unsigned int mode) {
+    DEVICE_CALL(NULL);
+    FILE *file = mode_file(&all, found, "w");
+    if (file == NULL) return UNKNOWN;
+    fprintf(file, "%u\n", mode);
+    fclose(file);
+    return SUCCESS;
+}
+
+status nvmlDeviceGetComputeMode(handle device, unsigned int *mode) {
+    DEVICE_CALL(NULL);
+    FILE *file = mode_file(&all, found, "r");
+    *mode = 0;
+    if (file == NULL) return SUCCESS;
+    int read = fscanf(file, "%u", mode);
+    fclose(file);
+    return read == 1 ? SUCCESS : UNKNOWN;
+}
+
 /* ---- MIG ---- */
 
 status nvmlDeviceGetMigMode(handle device, unsigned int *current, unsigned int *pending) {

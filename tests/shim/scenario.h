@@ -145,6 +145,8 @@ static const char *const functions[] = {
     "nvmlDeviceGetCount_v2",
     "nvmlDeviceGetHandleByIndex_v2",
     "nvmlDeviceGetUUID",
+    "nvmlDeviceSetComputeMode",
+    "nvmlDeviceGetComputeMode",
     "nvmlDeviceGetName",
     "nvmlDeviceGetMemoryInfo",
     "nvmlDeviceGetMemoryInfo_v2",
