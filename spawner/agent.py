@@ -33,6 +33,7 @@ from spawner.modes import DeviceRule
 from spawner.ports import GpuReading, Inventory, Look, Runtime, Unreachable
 from spawner.sampling import Sampler
 from spawner.steady import SteadyHand
+from spawner.strangers import Owners
 
 log = logging.getLogger("berth.agent")
 
@@ -171,7 +172,7 @@ class Agent:
     def _watch(self, leases: Sequence[Lease], look: Look, now: datetime) -> None:
         """Devices, charges and samples. Only what was seen running is charged."""
         try:
-            self._devices.run(now)
+            self._devices.run(now, self._owners(leases, look))
         except Exception:
             log.exception("The devices could not be written")
         self._blind = _blind(self._devices.readings(now))
@@ -181,6 +182,18 @@ class Agent:
         running = [lease for lease in leases if lease.state is State.RUNNING and lease.id in seen]
         self._meter.run(running, now)
         self._sampler.run(running, self._devices.readings(now), now)
+
+    def _owners(self, leases: Sequence[Lease], look: Look) -> Owners | None:
+        """Who may have programs on which device; None where the runtime does not answer. A lease that starts or ends
+        has no pids yet or any more, so that its devices are not judged."""
+        if isinstance(look, Unreachable):
+            return None
+        holders: dict[str, frozenset[str]] = {}
+        for lease in leases:
+            for slot in lease.slots:
+                if lease.live and slot.device:
+                    holders[slot.device] = holders.get(slot.device, frozenset()) | {lease.id}
+        return Owners(holders, self._sampler.pids)
 
     # ---- acting ------------------------------------------------------------------------------------------------
 

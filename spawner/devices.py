@@ -6,6 +6,8 @@ Alerts it raises, each with the host at the end of its key:
 * `fleet-blind:HOST`: for three intervals nothing was read, or not a device that leases hold, so that what it does is
   unknown and stops nobody
 * `fleet-nameless:HOST`: there are devices that do not tell who they are, so that they have no row
+* `gpu-stranger:HOST`, `gpu-ghost:HOST`: devices that take no new lease because of programs of no lease, or of memory
+  that stays used with neither lease nor program (`strangers`); they clear by themselves
 
 None of them touches a lease. XIDs become event rows "gpu-xid" {"device", "xid", "words", "application", "count"}; a
 hardware one keeps its device from new leases until it has been quiet for `xid.CLEAN_AFTER`, also over a restart.
@@ -29,6 +31,8 @@ from spawner import xid
 from spawner.fleet import to_devices
 from spawner.modes import DeviceRule, modes_of
 from spawner.ports import GpuReading, Inventory, Unreachable
+from spawner.processes import name_and_user
+from spawner.strangers import Owners, Suspicion, ghost_words, look, stranger_words
 
 log = logging.getLogger("berth.agent")
 
@@ -79,6 +83,8 @@ class DeviceWatch:
         self._dark: dict[str, tuple[datetime, Device]] = {}  # held devices that cannot be read, since when
         self._faults = Faults(rows)
         self._alarms = Alarms(alerts, host)
+        self._owners: Owners | None = None
+        self._suspicions: dict[str, Suspicion] = {}
 
     def readings(self, now: datetime) -> Mapping[str, GpuReading] | None:
         """The last readings by UUID; None where they are missing or older than three intervals."""
@@ -86,8 +92,9 @@ class DeviceWatch:
             return None
         return {reading.uuid: reading for reading in self._latest[1] if reading.uuid and not reading.error}
 
-    def run(self, now: datetime) -> None:
-        """Read when it is due, write what has come."""
+    def run(self, now: datetime, owners: Owners | None = None) -> None:
+        """Read when it is due, write what has come. Programs of no lease are told by `owners`; None: nobody knows."""
+        self._owners = owners
         self._began = now if self._began is None else self._began
         if self._reader is None and is_due(self._asked, self._every, now):
             self._asked = now
@@ -116,7 +123,7 @@ class DeviceWatch:
 
     def _write(self, found: tuple[GpuReading, ...] | Unreachable, now: datetime) -> None:
         before = [_without_orders(device) for device in self._rows.devices() if device.host == self._host]
-        faults = self._faults.standing([device.uuid for device in before], now)
+        faults = self._suspects(found, before, now) | self._faults.standing([device.uuid for device in before], now)
         modes = {} if isinstance(found, Unreachable) else modes_of(self._rules, found)
         rows = to_devices(
             self._host, found, before, now, mode=self._mode, modes=modes, faults=faults, drained=self._drained
@@ -127,6 +134,26 @@ class DeviceWatch:
         well = set() if isinstance(found, Unreachable) else {one.uuid for one in found if not one.error}
         dark = {row.uuid: row for row in rows if row.used and row.uuid not in well}
         self._dark = {uuid: (self._dark.get(uuid, (now,))[0], row) for uuid, row in dark.items()}
+
+    def _suspects(
+        self, found: tuple[GpuReading, ...] | Unreachable, before: Sequence[Device], now: datetime
+    ) -> dict[str, str]:
+        """Why devices take no new lease for what is on them, by UUID; raises and clears the alerts about it. While
+        nothing can be read, what was said stands."""
+        if isinstance(found, Unreachable):
+            return {}
+        named = {reading.uuid: reading for reading in found if reading.uuid}
+        if self._owners is not None:
+            out = {device.uuid for device in before if device.state is DeviceState.SUSPECT}
+            self._suspicions = {
+                uuid: look(self._suspicions.get(uuid), reading, self._owners, name_and_user, uuid in out)
+                for uuid, reading in named.items()
+            }
+        strangers = {uuid: stranger_words(each, name_and_user) for uuid, each in self._suspicions.items()}
+        ghosts = {uuid: ghost_words(each, named[uuid]) for uuid, each in self._suspicions.items() if uuid in named}
+        self._alarms.tell("gpu-stranger", _of_each(strangers, named), now)
+        self._alarms.tell("gpu-ghost", _of_each(ghosts, named), now)
+        return {uuid: why for words in (ghosts, strangers) for uuid, why in words.items() if why}
 
     def _look_for_blindness(self, now: datetime) -> None:
         """Say so when nothing was read for too long, and take devices out of use that do not even fail."""
@@ -167,6 +194,10 @@ def _nameless_words(host: str, readings: Sequence[GpuReading]) -> str:
     if not nameless:
         return ""
     return f"Devices of {host} are not used, because they do not tell who they are. {'; '.join(nameless)}."
+
+
+def _of_each(words: Mapping[str, str], named: Mapping[str, GpuReading]) -> str:
+    return " ".join(f"{named[uuid].name} ({uuid}): {why}." for uuid, why in words.items() if why and uuid in named)
 
 
 def _without_orders(device: Device) -> Device:

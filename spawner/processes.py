@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import signal
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -55,6 +56,19 @@ class Identity:
 def boot_id() -> str:
     """Differs after every boot of the machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def name_and_user(pid: int) -> tuple[str, str]:
+    """The name of a program and its user's, for people; "" for what cannot be read."""
+    try:
+        name = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return "", ""
+    try:
+        return name, pwd.getpwuid(owner).pw_name
+    except KeyError:
+        return name, f"user {owner}"
 
 
 def process(pid: int) -> Process | None:

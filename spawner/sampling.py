@@ -84,6 +84,11 @@ class Sampler:
         self._gpu: dict[str, Mapping[str, Any]] = {}
         self._pids: dict[str, frozenset[int]] = {}
 
+    @property
+    def pids(self) -> Mapping[str, frozenset[int]]:
+        """Pids of each running lease, as they were read last; one whose pids nobody knows is not in it."""
+        return self._pids
+
     def run(self, running: Iterable[Lease], readings: Mapping[str, GpuReading] | None, now: datetime) -> None:
         """Sample those of the leases that are due. One lease's trouble is logged."""
         leases = list(running)

@@ -48,6 +48,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/health.py": frozenset(),
     "spawner/modes.py": frozenset(),
     "spawner/mps.py": frozenset(),
+    "spawner/strangers.py": frozenset(),
     "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/rules.py": frozenset(),
