@@ -4,9 +4,9 @@
         [--gone 10] [--chp PATH] [--json]
 
 Three figures. *start*: request to the first answer of the server's own /api through the proxy, in alternating pairs,
-one of each thrown away first; target: the median over pairs at most 0.65 of stock. *burst*: so many users start at once,
-on one side after the other; target: our slowest is no slower than stock's slowest. *gone*: a container is killed with a
-whole (simulated) GPU; seconds until that GPU is free in the book; target: median at most 2 s.
+one of each thrown away first; target: the median over pairs at most 0.65 of stock. *burst*: so many users start at
+once, on one side after the other; target: our slowest is no slower than stock's slowest. *gone*: a container is killed
+with a whole (simulated) GPU; seconds until that GPU is free in the book; target: median at most 2 s.
 """
 
 from __future__ import annotations

@@ -81,6 +81,7 @@ def _profile(table: ProfileTable, docker: bool) -> Profile:
         description=table.description,
         service_class=table.service_class,
         groups=table.groups,
+        egress=table.egress,
     )
 
 

@@ -80,11 +80,22 @@ def agent(root: Path) -> int:
         alerts=made.alerts,
         notifier=notifier,
     )
+    stop_fence = keep_fence(made)
     worker.run(stop)
+    stop_fence()
     notifier.close()
     compose.close_inventory(inventory)
     made.store.close()
     return 0
+
+
+def keep_fence(made: Parts) -> Callable[[], None]:
+    """What servers may reach is kept in step with them, until the returned function is called."""
+    if not made.hosting.docker:
+        return lambda: None
+    from hub_config import fencing  # loads the Engine's client
+
+    return fencing.keep(made)
 
 
 def _die_with_hub() -> None:

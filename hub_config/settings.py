@@ -204,6 +204,11 @@ class ProfileTable(_Table):
     description: str = Field("", max_length=400, description="A sentence for the start page.")
     groups: Names = Field((), description="Groups whose members may pick it; empty: everybody.")
     images: Names = Field((), description="Names of the [[images]] that it offers; empty: all of them.")
+    egress: Literal["open", "registries", "none"] = Field(
+        "open",
+        description='What its containers may reach besides the Hub: "open": all but metadata addresses and this host; '
+        '"registries": the hosts of docker.registries; "none".',
+    )
     service_class: ServiceClassName = Field(
         "on-demand", alias="class", description="Its service class, by which idle rules may differ."
     )

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hub_config.settings_durations import Duration
+from hub_config.settings_groups import Names
 from spawner.docker_spec import is_socket
 
 
@@ -81,6 +82,13 @@ class DockerTable(_Table):
     pids: int = Field(4096, ge=64, le=4_194_304, description="Processes and threads that a server may have at once.")
     shm: float = Field(0.5, gt=0, le=1, description="The part of its memory that a server's /dev/shm may take.")
     log_mib: int = Field(10, ge=1, le=10_240, description="MiB that are kept of a server's log, twice.")
+    fence: bool = Field(
+        True,
+        description="Whether the agent bounds what servers reach, by rules in the packet filter; needs root.",
+    )
+    registries: Names = Field(
+        (), description='Hosts that profiles with egress = "registries" may reach on ports 80 and 443.'
+    )
     pull: Literal["missing", "never"] = Field(
         "missing", description='"missing": an image that is not on this host is fetched at a start; "never": refused.'
     )

@@ -25,6 +25,8 @@ COMMENTED = """\
 # pids = 4096                # processes and threads of a server at most
 # shm = 0.5                  # the part of its memory that a server's /dev/shm may take
 # log_mib = 10               # kept of a server's log, twice
+# fence = true               # rules in the packet filter bound what servers reach; the agent needs root for it
+# registries = []            # hosts that profiles with egress = "registries" may reach
 # pull = "missing"           # an image that is not here is fetched at a start; "never": refused
 # pull_timeout = "30 min"    # how long that may take; nothing is held or charged meanwhile
 
@@ -132,6 +134,7 @@ COMMENTED = """\
 # share = "1/4"              # 0 for CPU only, a fraction of one GPU, or a whole number of GPUs
 # description = "For notebooks and small models"
 # groups = ["lab-a"]         # who may pick it; without, everybody
+# egress = "open"            # what containers reach besides the Hub; or "registries", "none"
 # images = ["pytorch"]       # which [[images]] it offers; without, all of them
 # class = "on-demand"        # its service class, for idle rules: reserved, on-demand, preemptible or off-peak
 

@@ -299,6 +299,10 @@ class Platform:
             screen.say(f"{trouble(refused)}\nUser servers end all the same; the next start closes their bills.")
             self._end_servers_without_book()
         self.agent.stop(10)
+        if self.made.hosting.docker:
+            from hub_config import fencing  # loads the Engine's client
+
+            fencing.take_down(self.made)
 
     def _end_servers_without_book(self) -> None:
         """Their ends are on record with the runtime, and the agent reads them as soon as the book is back."""

@@ -19,6 +19,8 @@ DEPLOYMENT_LABEL: Final = "berth.deployment"
 LEASE_LABEL: Final = "berth.lease"
 USER_LABEL: Final = "berth.user"
 SERVER_LABEL: Final = "berth.server"
+#: What the server's profile lets it reach; without it: the Hub and nothing else.
+EGRESS_LABEL: Final = "berth.egress"
 
 MIB: Final = 1 << 20
 #: The port that a server listens on in its container.
@@ -114,6 +116,7 @@ def box_of(
             LEASE_LABEL: lease.id,
             USER_LABEL: lease.holder.user,
             SERVER_LABEL: lease.holder.server,
+            EGRESS_LABEL: profile.egress if profile is not None else "none",
         },
         network=plan.network,
         user=plan.user,

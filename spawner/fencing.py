@@ -5,21 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from spawner import fence
-from spawner.box import DEPLOYMENT_LABEL
+from spawner.box import DEPLOYMENT_LABEL, EGRESS_LABEL
 from spawner.docker_engine import LOOK_S, Engine, telling
 from spawner.docker_seen import LIVING, address
 from spawner.egress import Egress, Fence
 
-#: On a container: what its profile lets it reach. Without, or with a word that is none of `Egress`: nothing.
-EGRESS_LABEL: Final = "berth.egress"
-
 
 def admitted(listed: Mapping[str, Any], network: str) -> dict[str, Egress]:
     """The address of one container in a list, with what it may reach; empty where it has no address there (yet) or has
-    ended."""
+    ended. Without a label, or with a word that is none of `Egress`: nothing."""
     where = address(listed, network)
     if not where or listed.get("State") not in LIVING:
         return {}

@@ -34,7 +34,8 @@ class Profile:
 
     `share` is milli-GPU on each device and `count` the number of devices; both are 0 for a CPU profile. More than one
     device means whole ones. `cpu` is in cores, `memory_mib` in MiB of host memory; None sets no limit. An empty
-    `images` allows every image of the catalogue; empty `groups` let everybody pick it.
+    `images` allows every image of the catalogue; empty `groups` let everybody pick it. `egress` is what a container may
+    reach (`spawner.egress`).
 
     Raises `ValueError`, in words for the file that defines profiles, when the values make no sense together.
     """
@@ -49,6 +50,7 @@ class Profile:
     description: str = ""
     service_class: str = "on-demand"
     groups: tuple[str, ...] = ()
+    egress: str = "open"
 
     def __post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

@@ -10,10 +10,10 @@ import docker
 import pytest
 
 from spawner import docker_network, fence
-from spawner.box import DEPLOYMENT_LABEL
+from spawner.box import DEPLOYMENT_LABEL, EGRESS_LABEL
 from spawner.docker_engine import Engine as Caller
 from spawner.egress import Egress, Fence
-from spawner.fencing import EGRESS_LABEL, Keeper
+from spawner.fencing import Keeper
 from tests.harness.engine import Engine
 from tests.harness.netns import Neighbour, run
 from tests.harness.waiting import until

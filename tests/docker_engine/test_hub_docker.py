@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
 import subprocess
 import time
@@ -39,6 +40,10 @@ name = "cpu"
 share = 0
 memory_mib = 1024
 cpu = 2
+[[profiles]]
+name = "shut"
+share = 0
+egress = "none"
 [[profiles]]
 name = "gpu-1-2"
 share = "1/2"
@@ -105,6 +110,24 @@ def test_a_server_runs_in_a_container_and_computes(site: Site) -> None:
     person.start("cpu", seconds=120)
     with Kernel(person) as kernel:
         assert kernel.run("print(open('kept.txt').read())").strip() == "mine", "the home outlives its server"
+    person.stop()
+
+
+def test_a_server_reaches_the_hub_and_nothing_else_of_the_host(site: Site) -> None:
+    person = site.stack.add("uma")
+    person.start("shut", seconds=120)
+    ask = "import socket; socket.create_connection(({address!r}, {port}), 3); print('reached')"
+    with Kernel(person) as kernel:
+        hub = kernel.run("import os; print(os.environ['JUPYTERHUB_API_URL'].split('/')[2])").strip()
+        address, port = hub.split(":")
+        assert kernel.run(ask.format(address=address, port=port)).strip() == "reached"
+        with socket.socket() as listening:
+            listening.bind(("0.0.0.0", 0))
+            listening.listen()
+            port = listening.getsockname()[1]
+            trying = f"try:\n    {ask.format(address=address, port=port)}\nexcept OSError as error: print(error)"
+            said = kernel.run(trying)
+            assert "refused" in said or "timed out" in said, said
     person.stop()
 
 
