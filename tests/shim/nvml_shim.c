@@ -15,7 +15,7 @@
 typedef char *handle;   /* points into `handles`: its offset is the index; or into `part_handles` */
 typedef char *instance; /* points into `instances`, at the place of the MIG device that it carries */
 
-static char handles[MAX_DEVICES], part_handles[MAX_DEVICES * MAX_PARTS], instances[MAX_DEVICES * MAX_PARTS];
+static char handles[MAX_DEVICES], part_handles[MAX_DEVICES * MAX_PARTS], instances[MAX_DEVICES * MAX_PARTS], computes[MAX_DEVICES * MAX_PARTS];
 static int initialised; /* times, as in NVML: only the first start reaches the driver, only the last stop leaves it */
 static long booted;     /* of the driver that was there at the first start */
 
@@ -407,7 +407,7 @@ status nvmlDeviceGetMaxMigDeviceCount(handle device, unsigned int *count) {
 status nvmlDeviceGetMigDeviceHandleByIndex(handle device, unsigned int index, handle *mig) {
     DEVICE_CALL(NULL);
     if (!found->has_mig || index >= MAX_PARTS) return INVALID_ARGUMENT;
-    if (index >= (unsigned int)found->part_count) return NOT_FOUND;
+    if (index >= (unsigned int)found->part_count || found->parts[index].ci == NO_COMPUTE) return NOT_FOUND;
     *mig = &part_handles[(device - handles) * MAX_PARTS + index];
     return SUCCESS;
 }
@@ -478,5 +478,170 @@ status nvmlGpuInstanceGetInfo(instance gpu_instance, struct instance_info *info)
     if (place % MAX_PARTS >= found->part_count) return NOT_FOUND;
     const struct part *part = &found->parts[place % MAX_PARTS];
     *info = (struct instance_info){&handles[place / MAX_PARTS], part->gi, 0, part->start, part->size};
+    return SUCCESS;
+}
+
+/* ---- MIG: how a card may be cut, and cutting it ---- */
+
+struct profile_info {
+    unsigned int version, id, p2p, slices, instances, multiprocessors, engines[5];
+    big memory_mb;
+    char name[96];
+};
+
+struct placement {
+    unsigned int start, size;
+};
+
+static const struct profile *profile_by_id(const struct device *device, unsigned int id) {
+    for (int i = 0; i < device->profile_count; i++)
+        if (device->profiles[i].id == id) return &device->profiles[i];
+    return NULL;
+}
+
+status nvmlDeviceGetGpuInstanceProfileInfoV(handle device, unsigned int index, struct profile_info *info) {
+    DEVICE_CALL(NULL);
+    if (info->version != (sizeof *info | 2u << 24)) return ARGUMENT_VERSION_MISMATCH;
+    for (int i = 0; i < found->profile_count; i++) {
+        const struct profile *profile = &found->profiles[i];
+        if (profile->index != index) continue;
+        info->id = profile->id;
+        info->slices = profile->slices;
+        info->instances = profile->most;
+        info->memory_mb = profile->total >> 20;
+        snprintf(info->name, sizeof info->name, "MIG %s", profile->name);
+        return SUCCESS;
+    }
+    return NOT_SUPPORTED;
+}
+
+status nvmlDeviceGetGpuInstancePossiblePlacements_v2(
+    handle device, unsigned int id, struct placement *placements, unsigned int *count) {
+    DEVICE_CALL(NULL);
+    const struct profile *profile = profile_by_id(found, id);
+    if (profile == NULL) return INVALID_ARGUMENT;
+    unsigned int number = 0, room = placements == NULL ? 0 : *count;
+    for (unsigned int start = 0; start < 32; start++) {
+        if (!(profile->starts >> start & 1)) continue;
+        if (number < room) placements[number] = (struct placement){start, profile->size};
+        number++;
+    }
+    *count = number;
+    return placements != NULL && number > room ? INSUFFICIENT_SIZE : SUCCESS;
+}
+
+static int gi_taken(const struct device *device, unsigned int gi) {
+    for (int i = 0; i < device->part_count; i++)
+        if (device->parts[i].gi == gi) return 1;
+    return 0;
+}
+
+status nvmlDeviceCreateGpuInstanceWithPlacement(
+    handle device, unsigned int id, const struct placement *wanted, instance *gpu_instance) {
+    DEVICE_CALL(NULL);
+    const struct profile *profile = profile_by_id(found, id);
+    if (!found->has_mig || !found->mig[0]) return NOT_SUPPORTED;
+    if (profile == NULL || wanted->start > 31 || !(profile->starts >> wanted->start & 1)) return INVALID_ARGUMENT;
+    unsigned int slices = profile->slices, gi = 1;
+    for (int i = 0; i < found->part_count; i++) {
+        const struct part *other = &found->parts[i];
+        slices += other->slices;
+        if (wanted->start < other->start + other->size && other->start < wanted->start + profile->size)
+            return INSUFFICIENT_RESOURCES;
+    }
+    if (slices > 7 || found->part_count >= MAX_PARTS) return INSUFFICIENT_RESOURCES;
+    while (gi_taken(found, gi)) gi++;
+    struct part *made = &found->parts[found->part_count];
+    memset(made, 0, sizeof *made);
+    snprintf(made->profile, sizeof made->profile, "%s", profile->name);
+    snprintf(made->uuid, sizeof made->uuid, "MIG-%08lx-%04x-5000-8000-%012x", all.boot, gi, wanted->start);
+    made->gi = gi, made->ci = NO_COMPUTE, made->start = wanted->start, made->size = profile->size;
+    made->slices = profile->slices, made->total = profile->total;
+    *gpu_instance = &instances[(device - handles) * MAX_PARTS + found->part_count++];
+    write_parts(getenv("BERTH_NVML_SCENARIO"), &all);
+    return SUCCESS;
+}
+
+status nvmlDeviceGetGpuInstances(handle device, unsigned int id, instance *listed, unsigned int *count) {
+    DEVICE_CALL(NULL);
+    const struct profile *profile = profile_by_id(found, id);
+    if (profile == NULL) return INVALID_ARGUMENT;
+    *count = 0;
+    for (int i = 0; i < found->part_count; i++)
+        if (strcmp(found->parts[i].profile, profile->name) == 0)
+            listed[(*count)++] = &instances[(device - handles) * MAX_PARTS + i];
+    return SUCCESS;
+}
+
+/* A call for a GPU instance, or for a compute instance: both stand at the place of their part. */
+static status inner_call(const char *function, const char *given, const char *base, struct scenario *all, struct device **device, struct part **part) {
+    ptrdiff_t place = given - base;
+    if (given == NULL || place < 0 || place >= MAX_DEVICES * MAX_PARTS) return INVALID_ARGUMENT;
+    status result = call(function, &handles[place / MAX_PARTS], all, device, NULL);
+    if (result != SUCCESS) return result;
+    if (place % MAX_PARTS >= (*device)->part_count) return NOT_FOUND;
+    *part = &(*device)->parts[place % MAX_PARTS];
+    return SUCCESS;
+}
+
+#define INNER_CALL(GIVEN, BASE)                                                     \
+    struct scenario all;                                                            \
+    struct device *found = NULL;                                                    \
+    struct part *part = NULL;                                                       \
+    status result = inner_call(__func__, GIVEN, BASE, &all, &found, &part);         \
+    if (result != SUCCESS) return result
+
+status nvmlGpuInstanceDestroy(instance gpu_instance) {
+    INNER_CALL(gpu_instance, instances);
+    if (part->ci != NO_COMPUTE) return IN_USE;
+    int place = (int)(part - found->parts);
+    memmove(part, part + 1, (size_t)(found->part_count - place - 1) * sizeof *part);
+    found->part_count--;
+    write_parts(getenv("BERTH_NVML_SCENARIO"), &all);
+    return SUCCESS;
+}
+
+struct compute_info {
+    unsigned int version, id, slices, instances, multiprocessors, engines[5];
+    char name[96];
+};
+
+/* Of all kinds that there are, only the one that takes the whole of the GPU instance is told. */
+status nvmlGpuInstanceGetComputeInstanceProfileInfoV(
+    instance gpu_instance, unsigned int index, unsigned int engine, struct compute_info *info) {
+    INNER_CALL(gpu_instance, instances);
+    static const unsigned int slices[] = {1, 2, 3, 4, 7, 8, 6};
+    if (engine != 0 || index >= sizeof slices / sizeof *slices) return INVALID_ARGUMENT;
+    if (info->version != (sizeof *info | 2u << 24)) return ARGUMENT_VERSION_MISMATCH;
+    if (slices[index] != part->slices) return NOT_SUPPORTED;
+    info->id = index;
+    info->slices = slices[index];
+    return SUCCESS;
+}
+
+status nvmlGpuInstanceCreateComputeInstance(instance gpu_instance, unsigned int id, char **compute) {
+    INNER_CALL(gpu_instance, instances);
+    (void)id;
+    if (part->ci != NO_COMPUTE) return INSUFFICIENT_RESOURCES;
+    part->ci = 0;
+    *compute = &computes[gpu_instance - instances];
+    write_parts(getenv("BERTH_NVML_SCENARIO"), &all);
+    return SUCCESS;
+}
+
+status nvmlGpuInstanceGetComputeInstanceById(instance gpu_instance, unsigned int id, char **compute) {
+    INNER_CALL(gpu_instance, instances);
+    if (part->ci == NO_COMPUTE || part->ci != id) return NOT_FOUND;
+    *compute = &computes[gpu_instance - instances];
+    return SUCCESS;
+}
+
+/* Not while a program uses the part. */
+status nvmlComputeInstanceDestroy(char *compute) {
+    INNER_CALL(compute, computes);
+    if (part->ci == NO_COMPUTE) return NOT_FOUND;
+    if (part->used != 0) return IN_USE;
+    part->ci = NO_COMPUTE;
+    write_parts(getenv("BERTH_NVML_SCENARIO"), &all);
     return SUCCESS;
 }

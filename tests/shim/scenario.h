@@ -21,7 +21,12 @@
  *   process PID compute|graphics MEMORY [util=N] [traffic=N]      with either there is a sample of it at every call
  *   xid NUMBER [at=MS] [gi=N]     MS after the device's events were registered for
  *   mig CURRENT PENDING           0 or 1;                                                   without it: not supported
- *   part UUID PROFILE gi=N [ci=N] [start=N] [size=N] [slices=N] [total=N] [used=N] [error=E]     a MIG device
+ *   part UUID PROFILE gi=N [ci=N] [start=N] [size=N] [slices=N] [total=N] [used=N] [error=E]     a MIG device; ci=n/a: a
+ *                                 GPU instance without a compute instance, which is no device yet
+ *   profile NAME index=N id=N slices=N size=N total=N most=N starts=A,B,C     how parts may be cut;  without any: not at all
+ *
+ * What a process cuts stands in the file FILE.parts beside it, with the boot in which it was done: after another boot the
+ * parts are those of the scenario again, as parts are lost in a reboot.
  *
  * FUNCTION is the name that the library exports (nvmlInitWithFlags, nvmlDeviceGetMemoryInfo_v2). What is misspelt makes
  * the scenario unreadable: the driver does not start, and `berth_scenario_error` tells the line.
@@ -36,6 +41,8 @@
 
 #define MAX_DEVICES 16
 #define MAX_PARTS 8
+#define MAX_PROFILES 12
+#define NO_COMPUTE (~0U)
 #define MAX_RULES 24
 #define MAX_LISTED 24
 
@@ -48,6 +55,8 @@
 #define DRIVER_NOT_LOADED 9
 #define TIMEOUT 10
 #define FUNCTION_NOT_FOUND 13
+#define IN_USE 19
+#define INSUFFICIENT_RESOURCES 23
 #define ARGUMENT_VERSION_MISMATCH 25
 #define UNKNOWN 999
 
@@ -88,6 +97,12 @@ struct part {
     status error;
 };
 
+struct profile {
+    char name[32];
+    unsigned int index, id, slices, size, most, starts; /* starts: a bit each */
+    big total;
+};
+
 struct device {
     char uuid[96], name[96];
     big total, used;
@@ -99,7 +114,8 @@ struct device {
     struct process processes[MAX_LISTED];
     struct xid xids[MAX_LISTED];
     struct part parts[MAX_PARTS];
-    int process_count, xid_count, part_count;
+    struct profile profiles[MAX_PROFILES];
+    int process_count, xid_count, part_count, profile_count;
     struct rules rules;
 };
 
@@ -133,6 +149,7 @@ static const struct {
     {"IN_USE", "In use by another client", 19},
     {"MEMORY", "Insufficient Memory", 20},
     {"NO_DATA", "No data", 21},
+    {"INSUFFICIENT_RESOURCES", "Insufficient Resources", 23},
     {"ARGUMENT_VERSION_MISMATCH", "Argument version mismatch", 25},
     {"NOT_READY", "Not ready", 27},
     {"UNKNOWN", "Unknown Error", 999},
@@ -173,6 +190,15 @@ static const char *const functions[] = {
     "nvmlDeviceGetAttributes_v2",
     "nvmlDeviceGetGpuInstanceById",
     "nvmlGpuInstanceGetInfo",
+    "nvmlDeviceGetGpuInstanceProfileInfoV",
+    "nvmlDeviceGetGpuInstancePossiblePlacements_v2",
+    "nvmlDeviceCreateGpuInstanceWithPlacement",
+    "nvmlDeviceGetGpuInstances",
+    "nvmlGpuInstanceDestroy",
+    "nvmlGpuInstanceGetComputeInstanceProfileInfoV",
+    "nvmlGpuInstanceCreateComputeInstance",
+    "nvmlGpuInstanceGetComputeInstanceById",
+    "nvmlComputeInstanceDestroy",
 };
 #define FUNCTIONS (sizeof functions / sizeof *functions)
 
@@ -334,6 +360,32 @@ static int part_line(struct device *device, char **words, int count) {
     return count == first + known;
 }
 
+static int starts_of(const char *text, unsigned int *starts) {
+    for (*starts = 0; *text != '\0';) {
+        char *end;
+        unsigned long start = strtoul(text, &end, 10);
+        if (end == text || start > 31 || (*end != ',' && *end != '\0')) return 0;
+        *starts |= 1u << start;
+        text = *end == ',' ? end + 1 : end;
+    }
+    return *starts != 0;
+}
+
+static int profile_line(struct device *device, char **words, int count) {
+    if (count < 2 || device->profile_count >= MAX_PROFILES) return 0;
+    struct profile *profile = &device->profiles[device->profile_count++];
+    text_of(profile->name, sizeof profile->name, words[1]);
+    int known = 0, first = 2;
+    OPTION("index", small_of, &profile->index);
+    OPTION("id", small_of, &profile->id);
+    OPTION("slices", small_of, &profile->slices);
+    OPTION("size", small_of, &profile->size);
+    OPTION("total", bytes_of, &profile->total);
+    OPTION("most", small_of, &profile->most);
+    OPTION("starts", starts_of, &profile->starts);
+    return count == first + known && known == 7;
+}
+
 static int words_line(struct scenario *found, char **words, int count) {
     struct device *device = found->count ? &found->devices[found->count - 1] : NULL;
     const char *word = words[0];
@@ -349,6 +401,7 @@ static int words_line(struct scenario *found, char **words, int count) {
     if (strcmp(word, "process") == 0) return process_line(device, words, count);
     if (strcmp(word, "xid") == 0) return xid_line(device, words, count);
     if (strcmp(word, "part") == 0) return part_line(device, words, count);
+    if (strcmp(word, "profile") == 0) return profile_line(device, words, count);
     device->has_mig = strcmp(word, "mig") == 0;
     return device->has_mig && count == 3 && small_of(words[1], &device->mig[0]) && small_of(words[2], &device->mig[1]);
 }
@@ -374,6 +427,55 @@ static void stage_of(const char *path, char *stage, size_t size) {
     if (fgets(stage, (int)size, file) == NULL) *stage = '\0';
     stage[strcspn(stage, "\r\n")] = '\0';
     fclose(file);
+}
+
+/* The parts that were cut in this boot, in place of the scenario's; 0 where the file beside it cannot be read. */
+static int cut_parts_of(const char *path, struct scenario *found) {
+    char beside[4096], line[1024];
+    snprintf(beside, sizeof beside, "%s.parts", path);
+    FILE *file = fopen(beside, "r");
+    if (file == NULL) return 1;
+    struct device *device = NULL;
+    long boot = -1;
+    int well = fscanf(file, "boot %ld\n", &boot) == 1;
+    while (well && boot == found->boot && fgets(line, sizeof line, file) != NULL) {
+        char *words[WORDS], *rest = NULL;
+        int count = 0;
+        for (char *word = strtok_r(line, " \n", &rest); word != NULL && count < WORDS; word = strtok_r(NULL, " \n", &rest))
+            words[count++] = word;
+        if (count == 2 && strcmp(words[0], "card") == 0) {
+            device = NULL;
+            for (unsigned int i = 0; i < found->count; i++)
+                if (strcmp(found->devices[i].uuid, words[1]) == 0) device = &found->devices[i];
+            if (device != NULL) device->part_count = 0, memset(device->parts, 0, sizeof device->parts);
+        } else if (device != NULL) {
+            well = count > 0 && part_line(device, words, count);
+        }
+    }
+    fclose(file);
+    return well;
+}
+
+static void write_parts(const char *path, const struct scenario *found) {
+    char beside[4096], fresh[4104];
+    snprintf(beside, sizeof beside, "%s.parts", path);
+    snprintf(fresh, sizeof fresh, "%s.new", beside);
+    FILE *file = fopen(fresh, "w");
+    if (file == NULL) abort();
+    fprintf(file, "boot %ld\n", found->boot);
+    for (unsigned int i = 0; i < found->count; i++) {
+        const struct device *device = &found->devices[i];
+        fprintf(file, "card %s\n", device->uuid);
+        for (int j = 0; j < device->part_count; j++) {
+            const struct part *part = &device->parts[j];
+            fprintf(file, "part %s %s gi=%u ", part->uuid, part->profile, part->gi);
+            if (part->ci == NO_COMPUTE) fprintf(file, "ci=n/a ");
+            else fprintf(file, "ci=%u ", part->ci);
+            fprintf(file, "start=%u size=%u slices=%u total=%lluB used=%lluB\n", part->start, part->size, part->slices, part->total, part->used);
+        }
+    }
+    fclose(file);
+    if (rename(fresh, beside) != 0) abort();
 }
 
 /* Reads the played stage of the file, and checks all. 0, the number of a line that cannot be read, or -1: no such file, or
@@ -404,6 +506,7 @@ static int scenario_of(const char *path, struct scenario *found) {
     fclose(file);
     if (bad == 0 && stages > 0 && !seen) return -1;
     if (bad == 0 && stages == 0 && *wanted != '\0') return -1;
+    if (bad == 0 && !cut_parts_of(path, found)) return number;
     return bad;
 }
 
