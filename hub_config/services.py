@@ -72,6 +72,7 @@ def agent(root: Path) -> int:
         policy=AgentPolicy(
             mode=made.settings.gpus.mode,
             rules=made.settings.gpus.rules,
+            over_share=made.settings.gpus.share_policy,
             meter=METER_SECONDS,
             observe=OBSERVE_SECONDS,
             start_grace=START_GRACE_SECONDS,

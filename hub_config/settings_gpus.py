@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from hub_config.settings_docker import tuples
+from hub_config.settings_durations import Duration
 from spawner.modes import DeviceRule
+from spawner.watchdog import OverShare, Rule
 
 
 class _Table(BaseModel):
@@ -44,9 +47,23 @@ class Gpus(_Table):
         "time-slice",
         description='How devices are divided. "time-slice": shares by agreement only; "exclusive": whole devices only.',
     )
+    over_share: Literal["off", "notice", "stop"] = Field(
+        "stop",
+        description="What is done about a server that uses more GPU memory than its share: nothing, a notice to its "
+        "user, or a notice and then a stop.",
+    )
+    over_share_tolerance: int = Field(10, ge=0, le=100, description="Percent beyond its share that are let pass.")
+    over_share_patience: Duration = Field(
+        timedelta(minutes=2), description="How long after the notice a server that is still over is stopped."
+    )
     devices: Annotated[tuple[GpuDevice, ...], BeforeValidator(tuples)] = Field(
         (), description="Devices that are divided otherwise; the first that fits counts."
     )
+
+    @property
+    def share_policy(self) -> OverShare:
+        """As the watchdog applies it."""
+        return OverShare(Rule(self.over_share), self.over_share_tolerance, self.over_share_patience)
 
     @property
     def rules(self) -> tuple[DeviceRule, ...]:

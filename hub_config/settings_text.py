@@ -61,6 +61,10 @@ COMMENTED = """\
 # simulated = 2              # how many to simulate
 # mode = "time-slice"        # time-slice: shares of a GPU, by agreement only; exclusive: whole GPUs only
                              # a GPU that servers hold changes when its last one has ended
+# over_share = "stop"        # a server that uses more GPU memory than its share is told and then stopped;
+                             # "notice": only told; "off"
+# over_share_tolerance = 10  # percent beyond its share that are let pass
+# over_share_patience = "2 min"  # from the notice to the stop
 
 [hub]
 # start_timeout = "2 min"

@@ -37,6 +37,7 @@ TITLES: Final[dict[str, str]] = {
     NoticeKind.SHUTDOWN_STOP: N_("Your server is being stopped, as you asked"),
     NoticeKind.MAX_AGE_WARNING: N_("Your server will be stopped soon: it has run as long as it may"),
     NoticeKind.MAX_AGE_STOP: N_("Your server is being stopped: it has run as long as it may"),
+    NoticeKind.OVER_SHARE: N_("Your server uses more than its share of the GPU"),
     NoticeKind.STOPPED: N_("Your server has ended"),
     NoticeKind.OWN_STOP: N_("Your server has ended, as you asked"),
     NoticeKind.APPEAL_MADE: N_("Somebody says that a stop was wrong"),

@@ -42,6 +42,7 @@ class NoticeKind(StrEnum):
     SHUTDOWN_STOP = "shutdown-stop"
     MAX_AGE_WARNING = "max-age-warning"
     MAX_AGE_STOP = "max-age-stop"
+    OVER_SHARE = "over-share"
     STOPPED = "stopped"
     OWN_STOP = "own-stop"
     APPEAL_MADE = "appeal-made"
@@ -72,6 +73,7 @@ URGENT: Final = frozenset(
         NoticeKind.CREDIT_STOP,
         NoticeKind.SHUTDOWN_WARNING,
         NoticeKind.MAX_AGE_WARNING,
+        NoticeKind.OVER_SHARE,
     }
 )
 
@@ -127,6 +129,15 @@ def credit_stop(lease: Lease, why: str, deadline: datetime, now: datetime) -> No
     words = told.WILL_STOP % _facts(lease, deadline=_moment(deadline), why=why)
     key = f"credit-stop:{lease.id}:{deadline.astimezone(UTC).isoformat()}"
     return _notice(lease, NoticeKind.CREDIT_STOP, words, now, key, deadline, deadline=deadline.isoformat())
+
+
+def over_share(lease: Lease, why: str, deadline: datetime | None, now: datetime) -> Notice:
+    """It uses more than its share of a GPU's memory; it is stopped at `deadline` (None: it is not) if it goes on."""
+    key = f"over-share:{lease.id}:{now.astimezone(UTC).isoformat()}"
+    if deadline is None:
+        return _notice(lease, NoticeKind.OVER_SHARE, told.IS_OVER % _facts(lease, why=why), now, key)
+    words = told.WILL_BE_OVER % _facts(lease, deadline=_moment(deadline), why=why)
+    return _notice(lease, NoticeKind.OVER_SHARE, words, now, key, deadline, deadline=deadline.isoformat())
 
 
 def _warning(

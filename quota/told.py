@@ -158,6 +158,15 @@ WILL_STOP = booked(
 WILL_SHUT_DOWN = booked(
     "Your server with the profile %(profile)s will be stopped at %(deadline)s, as you asked. Save your work now."
 )
+OVER_SHARE = booked("it uses %(used)s MiB of GPU memory, and its share is %(limit)s MiB")
+WILL_BE_OVER = booked(
+    "Your server with the profile %(profile)s will be stopped at %(deadline)s unless it frees GPU memory: %(why)s. "
+    "Save your work, and restart the kernel that holds the memory."
+)
+IS_OVER = booked(
+    "Your server with the profile %(profile)s takes GPU memory that is others': %(why)s. Restart the kernel that holds "
+    "the memory."
+)
 HAS_ENDED = booked("Your server with the profile %(profile)s ended at %(moment)s. %(what)s.")
 HAS_ENDED_WHY = booked("Your server with the profile %(profile)s ended at %(moment)s. %(what)s: %(why)s.")
 HAS_COST = booked("It ran for %(span)s and cost %(amount)s credits.")

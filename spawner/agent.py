@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from quota.alerts import Alerts
@@ -20,6 +20,7 @@ from quota.errors import NotFound, Stale
 from quota.farewells import Farewells
 from quota.jumping import Jumps
 from quota.leases import Lease, State
+from quota.leaving import Graces
 from quota.ports import Nobody, Notifier, SteadyClock
 from quota.rows import Rows
 from quota.vitals import Vitals, to_note
@@ -34,6 +35,8 @@ from spawner.ports import GpuReading, Inventory, Look, Runtime, Unreachable
 from spawner.sampling import Sampler
 from spawner.steady import SteadyHand
 from spawner.strangers import Owners
+from spawner.watchdog import OverShare
+from spawner.watchdog_loop import Watchdog
 
 log = logging.getLogger("berth.agent")
 
@@ -60,6 +63,7 @@ class AgentPolicy:
     quota_grace: float = 60.0
     mode: str = TIME_SLICE
     rules: tuple[DeviceRule, ...] = ()
+    over_share: OverShare = field(default_factory=OverShare)
 
     @property
     def drift(self) -> DriftPolicy:
@@ -82,20 +86,22 @@ class Agent:
         alerts: Alerts | None = None,
         notifier: Notifier | None = None,
     ) -> None:
+        self._policy = policy = policy or AgentPolicy()
         self._book = book
         self._rows = rows
         self._runtime = runtime
         self._hand = SteadyHand(clock, Jumps(book.store, clock), host, alerts)
         self._farewells = Farewells(book.store, clock)
-        self._way_out = WayOut(book, rows, self._farewells, clock)
+        self._way_out = WayOut(book, rows, self._farewells, clock, _graces(policy))
         self._host = host
         self._boot = boot
-        self._policy = policy = policy or AgentPolicy()
         self._devices = DeviceWatch(rows, inventory, host, policy.mode, _seconds(policy.devices), alerts, policy.rules)
         self._sampler = Sampler(rows, runtime, _seconds(policy.sample))
         ending = _seconds(policy.term + 2 * policy.cycle)
         self._notifier = notifier or Nobody()
         grace = _seconds(policy.quota_grace)
+        sampled = _seconds(policy.sample)
+        self._watchdog = Watchdog(rows, self._way_out, self._notifier, policy.over_share, sampled, ROLE)
         self._meter = MeteringLoop(book, rows, _seconds(policy.meter), grace, ending, self._notifier)
         self._patience = _Patience()
         self._unknown: dict[str, datetime] = {}  # what runs and is not in the book, since when
@@ -182,6 +188,7 @@ class Agent:
         running = [lease for lease in leases if lease.state is State.RUNNING and lease.id in seen]
         self._meter.run(running, now)
         self._sampler.run(running, self._devices.readings(now), now)
+        self._watchdog.run(running, self._devices.readings(now), self._sampler.pids, now)
 
     def _owners(self, leases: Sequence[Lease], look: Look) -> Owners | None:
         """Who may have programs on which device; None where the runtime does not answer. A lease that starts or ends
@@ -336,6 +343,11 @@ def _blind(readings: Mapping[str, GpuReading] | None) -> int | None:
     return (
         None if readings is None else sum(each.utilisation is None and not each.simulated for each in readings.values())
     )
+
+
+def _graces(policy: AgentPolicy) -> Graces:
+    """What the agent stops by itself has as long to save as what has no credit left."""
+    return Graces(automatic=_seconds(policy.quota_grace))
 
 
 def _seconds(number: float) -> timedelta:

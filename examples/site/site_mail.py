@@ -24,6 +24,7 @@ SUBJECTS = {
     NoticeKind.SHUTDOWN_STOP: "Your server was stopped, as you asked",
     NoticeKind.MAX_AGE_WARNING: "Your server will be stopped soon: it has run as long as it may",
     NoticeKind.MAX_AGE_STOP: "Your server was stopped: it had run as long as it may",
+    NoticeKind.OVER_SHARE: "Your server uses more than its share of the GPU",
     NoticeKind.STOPPED: "Your server has ended",
     NoticeKind.OWN_STOP: "Your server has ended, as you asked",
     NoticeKind.APPEAL_MADE: "Somebody says that a stop was wrong",

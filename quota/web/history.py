@@ -37,6 +37,7 @@ _STEP_WORDS = {
     "appeal-decided": N_("What its user said of its end was answered"),
     "refund": N_("Refunded"),
     "credit-low": N_("Its credit runs low"),
+    "over-share": N_("It used more than its share of the GPU's memory, or does so no longer"),
     "clock-jumped": N_("The machine's clock was set, or it slept: the time charged was made good"),
     "orphan-removed": N_("Removed: it ran without a lease"),
 }

@@ -30,6 +30,7 @@ _ACTIONS: Mapping[str, tuple[str, ...]] = {
     NoticeKind.SHUTDOWN_WARNING: _END,
     NoticeKind.MAX_AGE_WARNING: _END,
     NoticeKind.CREDIT_STOP: _END,
+    NoticeKind.OVER_SHARE: _END,
 }
 
 

@@ -29,6 +29,7 @@ KIND_WORDS: Final[Mapping[NoticeKind, str]] = {
     NoticeKind.SHUTDOWN_STOP: N_("A server is being stopped at the end that you set"),
     NoticeKind.MAX_AGE_WARNING: N_("A server reaches the longest time it may run"),
     NoticeKind.MAX_AGE_STOP: N_("A server is being stopped as it has run as long as it may"),
+    NoticeKind.OVER_SHARE: N_("A server uses more than its share of a GPU"),
     NoticeKind.STOPPED: N_("A server has ended: why, what was saved, what it cost"),
     NoticeKind.OWN_STOP: N_("A server has ended that you stopped yourself"),
     NoticeKind.APPEAL_DECIDED: N_("What you said of a stop was decided"),

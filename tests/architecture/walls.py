@@ -49,6 +49,7 @@ PURE: dict[str, frozenset[str]] = {
     "spawner/modes.py": frozenset(),
     "spawner/mps.py": frozenset(),
     "spawner/strangers.py": frozenset(),
+    "spawner/watchdog.py": frozenset(),
     "spawner/xid.py": frozenset(),
     "spawner/profiles.py": frozenset(),
     "spawner/rules.py": frozenset(),
