@@ -29,6 +29,8 @@ MAX_BODY_BYTES = 1_000_000  # far above any form or signal; the API has its own,
 #: After a hub's death its last start is waited for so long. A local server's run folder is there before anything is
 #: run, so that little can be on its way unseen.
 START_GRACE_SECONDS = 5
+#: The Engine may carry out what a dead hub had asked of it.
+DOCKER_START_GRACE_SECONDS = 20
 TIDY_SECONDS = 3600  # a look at the clock; the work is done once a day
 WATCH_SECONDS = 20
 AUDIT_LOOK_SECONDS = 30
@@ -75,7 +77,7 @@ def agent(root: Path) -> int:
             over_share=made.settings.gpus.share_policy,
             meter=METER_SECONDS,
             observe=OBSERVE_SECONDS,
-            start_grace=START_GRACE_SECONDS,
+            start_grace=DOCKER_START_GRACE_SECONDS if made.hosting.docker else START_GRACE_SECONDS,
             quota_grace=made.way_out.graces.automatic.total_seconds(),
         ),
         alerts=made.alerts,

@@ -90,8 +90,10 @@ def test_servers_do_not_reach_each_other(world: DockerWorld) -> None:
 
 def test_data_can_be_read_and_not_written(world: DockerWorld, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    data.mkdir(mode=0o777)
+    data.mkdir()
     (data / "x").write_text("here")
+    (data / "x").chmod(0o644)  # whatever umask a test before this one has left
+    data.chmod(0o777)
     world.start("l1", mounts=(Mount("/data", str(data), "bind", read_only=True),))
     said = world.inside("l1", "cat /data/x; touch /data/y 2>&1")
     assert "here" in said and "Read-only" in said and not (data / "y").exists()
