@@ -304,6 +304,13 @@ class Platform:
 
             fencing.take_down(self.made)
 
+    def _force(self, lease_id: str) -> None:
+        """What cannot be removed now is the next start's to remove; an Engine that is silent holds up no end."""
+        try:
+            self.made.runtime.remove(lease_id)
+        except RuntimeError as error:
+            log.warning("The server of lease %s could not be removed: %s", lease_id, error)
+
     def _end_servers_without_book(self) -> None:
         """Their ends are on record with the runtime, and the agent reads them as soon as the book is back."""
         look = self.made.runtime.look()
@@ -326,7 +333,7 @@ class Platform:
                 return
             if made.clock.now() > forced:
                 for lease in unsettled:
-                    made.runtime.remove(lease.id)
+                    self._force(lease.id)
             if self.agent.ended():
                 self.agent.start()
             time.sleep(0.1)
