@@ -6,23 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from spawner.docker_spec import fault
+from spawner.docker_spec import ENGINE_WORDS, fault
 
 _SECTIONS: Final = ("DockerSpawner", "DockerGpuSpawner")
-#: dockerspawner takes docker-py's words for keys of HostConfig.
-ENGINE_WORDS: Final[Mapping[str, str]] = {
-    "privileged": "Privileged",
-    "cap_add": "CapAdd",
-    "devices": "Devices",
-    "device_requests": "DeviceRequests",
-    "pid_mode": "PidMode",
-    "ipc_mode": "IpcMode",
-    "userns_mode": "UsernsMode",
-    "network_mode": "NetworkMode",
-    "security_opt": "SecurityOpt",
-    "binds": "Binds",
-    "mounts": "Mounts",
-}
 
 
 def unsafe(config: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

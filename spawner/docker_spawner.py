@@ -19,6 +19,7 @@ from spawner import docker_homes
 from spawner.box import RUNTIME_FOLDER, SERVER_PORT, Mount, box_of
 from spawner.container import Place, server_spec
 from spawner.docker_images import brought
+from spawner.docker_spec import ENGINE_WORDS
 from spawner.gpu_spawner import GpuSpawner
 from spawner.ports import ServerSpec
 from spawner.start import Start
@@ -124,30 +125,4 @@ class DockerGpuSpawner(GpuSpawner, DockerSpawner):
 
 def _engine_words(given: Mapping[str, Any]) -> dict[str, Any]:
     """`extra_host_config` in the Engine's own words: dockerspawner takes those of docker-py (`cap_add`)."""
-    known = {
-        "privileged": "Privileged",
-        "cap_add": "CapAdd",
-        "devices": "Devices",
-        "device_requests": "DeviceRequests",
-        "pid_mode": "PidMode",
-        "ipc_mode": "IpcMode",
-        "userns_mode": "UsernsMode",
-        "network_mode": "NetworkMode",
-        "security_opt": "SecurityOpt",
-        "binds": "Binds",
-        "mounts": "Mounts",
-        "tmpfs": "Tmpfs",
-        "dns": "Dns",
-        "dns_search": "DnsSearch",
-        "extra_hosts": "ExtraHosts",
-        "ulimits": "Ulimits",
-        "group_add": "GroupAdd",
-        "sysctls": "Sysctls",
-        "read_only": "ReadonlyRootfs",
-        "oom_score_adj": "OomScoreAdj",
-        "cpuset_cpus": "CpusetCpus",
-        "cpu_shares": "CpuShares",
-        "storage_opt": "StorageOpt",
-        "runtime": "Runtime",
-    }
-    return {known.get(name, name): value for name, value in given.items()}
+    return {ENGINE_WORDS.get(name, name): value for name, value in given.items()}

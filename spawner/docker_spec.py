@@ -21,6 +21,33 @@ SOCKETS: Final = (
     "/run/containerd/containerd.sock",
     "/run/podman/podman.sock",
 )
+#: dockerspawner takes docker-py's words for keys of HostConfig.
+ENGINE_WORDS: Final[Mapping[str, str]] = {
+    "privileged": "Privileged",
+    "cap_add": "CapAdd",
+    "devices": "Devices",
+    "device_requests": "DeviceRequests",
+    "pid_mode": "PidMode",
+    "ipc_mode": "IpcMode",
+    "userns_mode": "UsernsMode",
+    "network_mode": "NetworkMode",
+    "security_opt": "SecurityOpt",
+    "binds": "Binds",
+    "mounts": "Mounts",
+    "tmpfs": "Tmpfs",
+    "dns": "Dns",
+    "dns_search": "DnsSearch",
+    "extra_hosts": "ExtraHosts",
+    "ulimits": "Ulimits",
+    "group_add": "GroupAdd",
+    "sysctls": "Sysctls",
+    "read_only": "ReadonlyRootfs",
+    "oom_score_adj": "OomScoreAdj",
+    "cpuset_cpus": "CpusetCpus",
+    "cpu_shares": "CpuShares",
+    "storage_opt": "StorageOpt",
+    "runtime": "Runtime",
+}
 #: Keys of HostConfig that would undo what keeps a server in its container, with the values that may stand.
 _HARMLESS: Final[Mapping[str, tuple[object, ...]]] = {
     "Privileged": (False, None),
